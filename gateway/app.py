@@ -83,7 +83,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
             for backend in _connections(lane):
                 stack.push_async_callback(backend.aclose)
             shared = Shared(node.ledgers[model.id], node.dry.get(model.id))
-            fleets.append(Fleet(model, _backends(lane), settings.probe, shared=shared))
+            fleets.append(Fleet(model, _backends(lane), settings.probe, shared))
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.access.keeping())
         await stack.enter_async_context(app.router.watching())

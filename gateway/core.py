@@ -280,6 +280,7 @@ class RelayRequest:
 
     `lines`: the header fields to pass on. `pin`, `run` and `needs`: as in GenerateRequest. `barred`: the backends that
     must not get the request. `prompt_tokens` and `max_tokens`: not counted, since only the server reads the body.
+    `priority`: lower goes first.
     """
 
     request_id: str
@@ -295,6 +296,9 @@ class RelayRequest:
     prompt_tokens: int = 0
     max_tokens: int | None = None
     priority: int = 0
+
+
+Placeable: TypeAlias = GenerateRequest | RelayRequest  # a request as routing sees it
 
 
 class RelaySink(Protocol):
@@ -380,32 +384,6 @@ class RelayBackend(Backend, Protocol):
     """
 
     def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall: ...
-
-
-class Placeable(Protocol):
-    """A request as routing sees it. `prompt_tokens`: 0 where nobody has counted them; `max_tokens`: None likewise.
-
-    `priority`: lower goes first.
-    """
-
-    @property
-    def request_id(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def pin(self) -> str | None: ...
-    @property
-    def run(self) -> str | None: ...
-    @property
-    def needs(self) -> Needs: ...
-    @property
-    def sequences(self) -> int: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def priority(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from tests.serving.test_app import SETTINGS
 
 
 def lease(node: Node, backend: str, *, steers: bool = True) -> None:
-    node.ledgers[MODEL].place(lambda _counts, state: (Route(backend, "test"), state), sequences=2, steers=steers)
+    ledger = node.ledgers[MODEL]
+    ledger.place(Route(backend, "test"), ledger.state, sequences=2, steers=steers)
 
 
 def as_predecessor(node: Node) -> Predecessor:

@@ -12,6 +12,7 @@ from gateway.access.key_file import KeyFile
 from gateway.access.keyring import Keyring
 from gateway.access.meter import Meter
 from gateway.access.usage import UsageLog
+from gateway.background import running
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -40,14 +41,11 @@ class Access:
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
         """Puts changes of keys in force, writes their use, and gives back what dead workers had under way."""
-        async with asyncio.TaskGroup() as tasks:
-            keepers = tasks.create_task(self.keyring.watch()), tasks.create_task(self._keep())
-            try:
+        try:
+            async with running(self.keyring.watch(), self._keep()):
                 yield
-            finally:
-                for keeper in keepers:
-                    keeper.cancel()
-                await self.usage.write()
+        finally:
+            await self.usage.write()
 
     async def _keep(self) -> None:
         while True:

@@ -44,10 +44,9 @@ INCLUDED: Mapping[Scope, frozenset[Scope]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request: the name and the id of a key, all that it may do, and how much."""
+    """Who sends a request: the name of a key, all that it may do, and how much."""
 
     name: str
-    key_id: str
     scopes: frozenset[Scope]
     limits: Limits | None = None
 
@@ -76,7 +75,7 @@ class Key:
         return "valid" if self.is_valid(now) else "revoked" if self.revoked else "expired"
 
     def caller(self) -> Caller:
-        return Caller(self.name, self.id, include(self.scopes), self.limits)
+        return Caller(self.name, include(self.scopes), self.limits)
 
     @classmethod
     def make(cls, name: str, scopes: tuple[Scope, ...], now: datetime, expires: datetime | None) -> tuple[Self, str]:

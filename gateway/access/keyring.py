@@ -30,7 +30,7 @@ class Keyring:
 
     def __init__(self, operator_key: str | None, file: KeyFile, *, audits: bool = True) -> None:
         """Raises KeyFileUnreadable."""
-        own = Caller(OPERATOR_KEY, OPERATOR_KEY, frozenset(Scope))
+        own = Caller(OPERATOR_KEY, frozenset(Scope))
         self._own = {} if operator_key is None else {sha256(operator_key.encode()).digest(): own}
         self._file = file
         self._audits = audits

@@ -18,7 +18,7 @@ from typing import Self
 from gateway.access.key import Caller
 from gateway.access.limits import MOST, Ask, Limits, Use, check, describe
 from gateway.header import Lines, make_line
-from gateway.shared import WORD, Memory, NodeLock, Plan
+from gateway.shared import WORD, Ints, Memory, NodeLock
 from gateway.state_folder import PRIVATE, locked
 
 logger = logging.getLogger(__name__)
@@ -38,9 +38,7 @@ TAG, AT, REQUESTS, TOKENS, MEAN, TODAY, SPENT, REQUEST_LIMIT, TOKEN_LIMIT, ROW =
 BUCKETS = ((REQUESTS, REQUEST_LIMIT), (TOKENS, TOKEN_LIMIT))
 COLUMN = 2 * ROWS
 
-_plan = Plan()
-TABLE, CELLS = _plan.words(ROWS * ROW), _plan.words(COLUMNS * COLUMN)
-SIZE = _plan.size
+SIZE = WORD * (ROWS * ROW + COLUMNS * COLUMN)
 EMPTY = bytes(WORD * COLUMN)
 NOTHING = memoryview(EMPTY).cast("q")
 
@@ -48,9 +46,8 @@ NOTHING = memoryview(EMPTY).cast("q")
 class _Row:
     """The words of one key: those that all processes change, with the lock, and two that each has of its own."""
 
-    def __init__(self, memory: Memory, place: int) -> None:
-        cells = memory.ints(CELLS)
-        self.words = memory.ints(TABLE)[place * ROW : (place + 1) * ROW]
+    def __init__(self, table: Ints, cells: Ints, place: int) -> None:
+        self.words = table[place * ROW : (place + 1) * ROW]
         self.in_flight, self.reserved = cells[2 * place :: COLUMN], cells[2 * place + 1 :: COLUMN]
 
     def drain(self) -> None:
@@ -103,8 +100,8 @@ class Meter:
         self._memory = memory
         self._lock = NodeLock(memory.fd)
         self._column = column
-        self._cells, self._bytes = memory.ints(CELLS), memory.raw(CELLS)
-        self._table = memory.ints(TABLE)
+        self._table, self._cells = memory.ints(ROWS * ROW), memory.ints(COLUMNS * COLUMN)
+        self._bytes = self._cells.cast("B")
         self._rows: dict[str, _Row] = {}  # where keys were found last
 
     @classmethod
@@ -115,7 +112,7 @@ class Meter:
                 return cls._join(_open_file(folder))
             except OSError as exc:
                 logger.warning("%s cannot be used: each worker counts keys' limits by itself: %s", folder / FILE, exc)
-        return cls(Memory.private(SIZE))
+        return cls(Memory())
 
     @classmethod
     def _join(cls, fd: int) -> Self:
@@ -197,7 +194,7 @@ class Meter:
     def _note(self, name: str, place: int) -> _Row:
         if len(self._rows) >= ROWS:  # most have given way
             self._rows.clear()
-        row = self._rows[name] = _Row(self._memory, place)
+        row = self._rows[name] = _Row(self._table, self._cells, place)
         return row
 
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Field
 
 from gateway.wire.fields import (
     ITEMS,
@@ -18,7 +18,8 @@ from gateway.wire.fields import (
     NonEmpty,
     Only,
     WireModel,
-    json_type,
+    by_field,
+    by_type,
     refuse_type,
     tag,
 )
@@ -70,28 +71,11 @@ class ToolUseBlock(Block):
 _TEXT, _THINKING, _REDACTED, _USE, _RESULT, _OTHER = map(
     tag, ("text block", "thinking", "redacted", "tool use", "tool result", "other block")
 )
-_TAGS: Mapping[object, str] = {
-    "text": _TEXT.tag,
-    "thinking": _THINKING.tag,
-    "redacted_thinking": _REDACTED.tag,
-    "tool_use": _USE.tag,
-    "tool_result": _RESULT.tag,
-}
-
-
-def _block_kind(*known: str) -> Discriminator:
-    def find(block: object) -> str:
-        kind = block.get("type") if isinstance(block, dict) else None
-        return _TAGS[kind] if isinstance(kind, str) and kind in known else _OTHER.tag
-
-    return Discriminator(find)
-
-
-_BY_TYPE = Discriminator(
-    json_type, custom_error_type="refused", custom_error_message="must be a string or a list of content blocks"
-)
+_BY_TYPE = by_type("must be a string or a list of content blocks")
 _SOME = Field(max_length=MAX_ITEMS, fail_fast=True)
-ShownBlock: TypeAlias = Annotated[Annotated[TextBlock, _TEXT] | Annotated[Block, _OTHER], _block_kind("text")]
+ShownBlock: TypeAlias = Annotated[
+    Annotated[TextBlock, _TEXT] | Annotated[Block, _OTHER], by_field("type", {"text": _TEXT}, _OTHER)
+]
 TextContent: TypeAlias = Annotated[Annotated[str, TEXT] | Annotated[list[ShownBlock], _SOME, ITEMS], _BY_TYPE]
 
 
@@ -108,7 +92,7 @@ class ToolResultBlock(Block):
 
 UserBlock: TypeAlias = Annotated[
     Annotated[TextBlock, _TEXT] | Annotated[ToolResultBlock, _RESULT] | Annotated[Block, _OTHER],
-    _block_kind("text", "tool_result"),
+    by_field("type", {"text": _TEXT, "tool_result": _RESULT}, _OTHER),
 ]
 AssistantBlock: TypeAlias = Annotated[
     Annotated[TextBlock, _TEXT]
@@ -116,7 +100,7 @@ AssistantBlock: TypeAlias = Annotated[
     | Annotated[RedactedThinkingBlock, _REDACTED]
     | Annotated[ToolUseBlock, _USE]
     | Annotated[Block, _OTHER],
-    _block_kind("text", "thinking", "redacted_thinking", "tool_use"),
+    by_field("type", {"text": _TEXT, "thinking": _THINKING, "redacted_thinking": _REDACTED, "tool_use": _USE}, _OTHER),
 ]
 
 
@@ -193,20 +177,12 @@ class SystemMessage(Message):
 
 
 _USER, _ASSISTANT, _SYSTEM, _UNKNOWN = map(tag, ("user", "assistant", "system", "unknown"))
-_TAG_OF_ROLE: Mapping[object, str] = {"user": _USER.tag, "assistant": _ASSISTANT.tag, "system": _SYSTEM.tag}
-
-
-def _role_kind(message: object) -> str:
-    role = message.get("role") if isinstance(message, dict) else None
-    return _TAG_OF_ROLE.get(role, _UNKNOWN.tag) if isinstance(role, str) else _UNKNOWN.tag
-
-
 AnyMessage: TypeAlias = Annotated[
     Annotated[UserMessage, _USER]
     | Annotated[AssistantMessage, _ASSISTANT]
     | Annotated[SystemMessage, _SYSTEM]
     | Annotated[Message, _UNKNOWN],
-    Discriminator(_role_kind),
+    by_field("role", {"user": _USER, "assistant": _ASSISTANT, "system": _SYSTEM}, _UNKNOWN),
 ]
 Messages: TypeAlias = Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
 

@@ -32,7 +32,7 @@ from gateway.wire.fields import (
 )
 from gateway.wire.guides import schema_guide
 from gateway.wire.parse import Unknown, validate
-from gateway.wire.rendering import Variables
+from gateway.wire.rendering import Variables, add_effort
 from gateway.wire.tool_plan import ToolPlan
 
 MAX_STOPS = 16
@@ -143,15 +143,10 @@ class Conversation(WireModel):
         )
 
     def _variables(self) -> dict[str, object]:
-        """Adds the effort as vLLM does, and turns thinking off for templates with a switch instead of degrees."""
-        variables = dict(self.chat_template_kwargs or {})
         effort: str | None = None if self.output_config is None else self.output_config.effort
         if self.thinking is not None and self.thinking.type == "disabled":
             effort = "none"
-        if effort is not None:
-            variables.setdefault("enable_thinking", effort != "none")
-            variables["reasoning_effort"] = effort
-        return variables
+        return add_effort(self.chat_template_kwargs, effort)
 
 
 class MessagesRequest(Conversation, Body):

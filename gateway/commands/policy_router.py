@@ -5,30 +5,17 @@ those that serve, as they are.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from engines.physics import Job
 from engines.simulation import Engine
-from gateway.core import NO_NEEDS, Load, Needs, Policy, State
+from gateway.core import Load, Policy, RelayRequest, State
 from gateway.lengths import Survival
 from gateway.routing import BEAT_S, Extent, MoveBudget
-from gateway.routing.demand import DemandCounts, DemandSpans
-from gateway.shared import Plan, Seat
+from gateway.routing.demand import DemandCounts
+from gateway.shared import Seat
 
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """The core.Placeable of a simulated request."""
-
-    prompt_tokens: int
-    max_tokens: int
-    request_id: str = ""
-    model: str = ""
-    pin: str | None = None
-    run: str | None = None
-    needs: Needs = NO_NEEDS
-    sequences: int = 1
-    priority: int = 0
+REQUEST = RelayRequest("", "", b"", (), b"")  # of which a policy sees the lengths alone
 
 
 class PolicyRouter:
@@ -40,9 +27,8 @@ class PolicyRouter:
         self._policy = policy
         self.state = policy.start(1, 0.0)
         self._budget = MoveBudget()
-        names, plan = tuple(backends), Plan()
-        spans = DemandSpans.lay(plan, names, workers=1)
-        self._demand = DemandCounts(names, spans, Seat.alone(plan.size))
+        names = tuple(backends)
+        self._demand = DemandCounts(names, Seat.alone())
         self._foreign = dict.fromkeys(names, 0)
         self._buckets = dict[Job, int]()  # of the answers under way, by length
         self.changes = self.moves = 0
@@ -50,7 +36,7 @@ class PolicyRouter:
     def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
         self._buckets[job] = self._demand.flow.lengths.begin(0)
         loads = {name: Load(engine.in_flight, True) for name, engine in engines.items()}
-        request = _Request(job.prompt_tokens, job.tokens)
+        request = replace(REQUEST, prompt_tokens=job.prompt_tokens, max_tokens=job.tokens)
         route, state = self._policy.choose(request, loads, self.state, now)
         self._take(state)
         self._demand.arrive(1, job.only, job.prompt_tokens)

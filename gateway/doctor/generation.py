@@ -7,12 +7,11 @@ prompt is answered sooner the second time. Each is judged by the order of events
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
-from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams, TokenBackend, TokenLogprob
-from gateway.errors import GatewayError
+from gateway.core import GenerateRequest, Prompt, SamplingParams, TokenBackend
+from gateway.routing.trial import Trial, trying
 
 TIMEOUT_S = 60.0  # of one generation
 SHORT_TOKENS = 2
@@ -39,50 +38,13 @@ class Examiner:
         name = f"doctor-{random.getrandbits(48):012x}"
         return GenerateRequest(name, "doctor", prompt, params, self.eos_token_ids)
 
-
-@dataclass(eq=False)
-class Trial:
-    """A sink that notes when the first token came. `ended`: the time of the end; raises GatewayError if it failed."""
-
-    first: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Future[float] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    first_at: float = 0.0
-    count: int = 0
-
-    def tokens(self, token_ids: Sequence[int]) -> None:
-        if not self.count:
-            self.first_at = time.monotonic()
-            self.first.set()
-        self.count += len(token_ids)
-
-    def scores(self, entries: Sequence[TokenLogprob]) -> None:
-        """Never called: no request here asks for any."""
-
-    def finish(self, reason: FinishReason) -> None:
-        self.first.set()
-        self.ended.set_result(time.monotonic())
-
-    def fail(self, error: GatewayError) -> None:
-        self.first.set()
-        self.ended.set_exception(error)
-
-
-@asynccontextmanager
-async def trying(examiner: Examiner, prompt: Prompt, tokens: int) -> AsyncIterator[Trial]:
-    """Starts a generation and yields its Trial; cancels it on leaving."""
-    trial = Trial()
-    call = examiner.backend.start(examiner.request(prompt, tokens), trial)
-    try:
-        yield trial
-    finally:
-        call.cancel()
-        if trial.ended.done():
-            trial.ended.exception()  # retrieved, also where nobody waited for it
+    def trying(self, prompt: Prompt, tokens: int) -> AbstractAsyncContextManager[Trial]:
+        return trying(self.backend, self.request(prompt, tokens))
 
 
 async def answers(examiner: Examiner) -> None:
     """Returns once a few tokens have come. Raises GatewayError or TimeoutError."""
-    async with asyncio.timeout(TIMEOUT_S), trying(examiner, examiner.prompt, SHORT_TOKENS) as trial:
+    async with asyncio.timeout(TIMEOUT_S), examiner.trying(examiner.prompt, SHORT_TOKENS) as trial:
         await trial.ended
 
 
@@ -99,9 +61,9 @@ async def overtakes(examiner: Examiner) -> bool:
 
 
 async def _overtakes(examiner: Examiner, tokens: int) -> bool:
-    async with asyncio.timeout(TIMEOUT_S), trying(examiner, examiner.prompt, tokens) as long:
+    async with asyncio.timeout(TIMEOUT_S), examiner.trying(examiner.prompt, tokens) as long:
         await long.first.wait()
-        async with trying(examiner, examiner.prompt, SHORT_TOKENS) as short:
+        async with examiner.trying(examiner.prompt, SHORT_TOKENS) as short:
             await short.ended
             if not long.ended.done():
                 return True
@@ -125,6 +87,6 @@ async def remembers(examiner: Examiner) -> bool:
 
 async def _time_to_first(examiner: Examiner, prompt: Prompt) -> float:
     began = time.monotonic()
-    async with asyncio.timeout(TIMEOUT_S), trying(examiner, prompt, 1) as trial:
+    async with asyncio.timeout(TIMEOUT_S), examiner.trying(prompt, 1) as trial:
         await trial.ended
         return trial.first_at - began

@@ -9,7 +9,7 @@ from gateway.evidence.fingerprint import Change
 from gateway.evidence.gather import RoutingView, gathering
 from gateway.evidence.gauges import EvidenceCollector
 from gateway.evidence.http import Http, NoAnswer, Silence
-from gateway.evidence.latest import EvidenceSpans, LatestEvidence
+from gateway.evidence.latest import LatestEvidence
 from gateway.evidence.values import Evidence, Identity, Place, Size
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Engine",
     "Evidence",
     "EvidenceCollector",
-    "EvidenceSpans",
     "Http",
     "Identity",
     "LatestEvidence",

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from gateway.background import running
 from gateway.evidence.engine import ReadableKind, open_engines
 from gateway.evidence.fingerprint import Fingerprint
 from gateway.evidence.latest import LatestEvidence
 from gateway.evidence.stale_warning import StaleWarning
 from gateway.evidence.values import Evidence, Identity, Place
-from gateway.evidence.watch import Ledger, Watch, watching
+from gateway.evidence.watch import Ledger, Watch
 from gateway.settings import Settings
 
 
@@ -45,5 +46,5 @@ async def gathering(
 
     async with open_engines(settings.models, kinds) as engines:
         watches = [Watch(engine, routing.count, settings.evidence, publish) for engine in engines]
-        async with watching(watches):
+        async with running(*(watch.run() for watch in watches)):
             yield

@@ -4,52 +4,26 @@ In: Evidence from the worker that watches engines. Out: Evidence in any worker.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import asdict
 
 import orjson
 
 from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat
 
 TEXT_BYTES = 32 * 1024  # a dozen values of 256 characters take a third; pages never written cost nothing
 
 GENERATION, LENGTH = 0, 1  # words: which of two texts is in force, and the length of each
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceSpans:
-    """The spans in which each place's evidence lies."""
-
-    words: tuple[Span, ...]
-    texts: tuple[tuple[Span, Span], ...]
-
-    @classmethod
-    def lay(cls, plan: Plan, places: Collection[Place]) -> Self:
-        return cls(
-            words=tuple(plan.words(3) for _ in places),
-            texts=tuple((plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)) for _ in places),
-        )
-
-
 class LatestEvidence:
     """A writer may be killed at any instant, so it writes where nobody reads, and one store puts that in force."""
 
-    def __init__(self, places: Iterable[Place], spans: EvidenceSpans, seat: Seat) -> None:
+    def __init__(self, places: Iterable[Place], seat: Seat) -> None:
         self._lock = seat.lock
-        self._words = {place: seat.memory.ints(span) for place, span in zip(places, spans.words, strict=True)}
-        self._texts = {
-            place: [seat.memory.raw(span) for span in texts]
-            for place, texts in zip(self._words, spans.texts, strict=True)
-        }
-
-    @classmethod
-    def alone(cls, places: Collection[Place]) -> Self:
-        """Returns the evidence of a process that is the only worker."""
-        plan = Plan()
-        spans = EvidenceSpans.lay(plan, places)
-        return cls(places, spans, Seat.alone(plan.size))
+        self._words = {place: seat.memory.ints(3) for place in places}
+        self._texts = {place: [seat.memory.raw(TEXT_BYTES) for _ in range(2)] for place in self._words}
 
     @property
     def places(self) -> Collection[Place]:

@@ -7,8 +7,7 @@ node runs it.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TypeAlias
 
 from gateway.evidence.drift import SteadyDrift, find_drift
@@ -119,15 +118,3 @@ def _explain(steady: int, for_s: float) -> str:
         f"holds {count} fewer than this gateway has sent it, for {for_s:g} s: "
         "they wait in front of it, or its figures are late"
     )
-
-
-@asynccontextmanager
-async def watching(watches: Iterable[Watch]) -> AsyncIterator[None]:
-    """Reads every engine while inside; the block begins at once, before the first reading."""
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(watch.run()) for watch in watches]
-        try:
-            yield
-        finally:
-            for task in running:
-                task.cancel()

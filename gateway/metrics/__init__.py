@@ -4,7 +4,7 @@ from gateway.metrics.arrivals import ArrivalsFile
 from gateway.metrics.observation import BEGUN_AGAIN, CANCELLED, MOVED, Observation
 from gateway.metrics.processes import note_tasks
 from gateway.metrics.registry import CONTENT_TYPE, Metrics
-from gateway.metrics.tally import Tally, TallySpans
+from gateway.metrics.tally import Tally
 
 __all__ = [
     "BEGUN_AGAIN",
@@ -15,6 +15,5 @@ __all__ = [
     "Metrics",
     "Observation",
     "Tally",
-    "TallySpans",
     "note_tasks",
 ]

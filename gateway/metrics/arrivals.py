@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
 
+from gateway.background import running
+
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 1.0  # between two writes
@@ -55,12 +57,8 @@ class ArrivalsFile:
         if self._path is None:
             yield
             return
-        async with asyncio.TaskGroup() as tasks:
-            writes = tasks.create_task(self._go_on(self._path))
-            try:
-                yield
-            finally:
-                writes.cancel()
+        async with running(self._go_on(self._path)):
+            yield
         self._write(self._path, self._take())
 
     async def _go_on(self, path: Path) -> None:

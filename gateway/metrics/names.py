@@ -3,10 +3,7 @@
 Only how many there may be is bounded here; the rooms that raise errors know the codes.
 """
 
-from dataclasses import dataclass
-from typing import Self
-
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat
 
 CAPACITY = 64
 NAME_BYTES = 48
@@ -14,23 +11,13 @@ OTHER = 0  # the number of every name that comes when all others are taken
 OTHER_NAME = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class NameSpans:
-    count: Span
-    names: Span
-
-    @classmethod
-    def lay(cls, plan: Plan) -> Self:
-        return cls(plan.words(1), plan.raw(CAPACITY * NAME_BYTES))
-
-
 class Names:
     """The names and their numbers. `number` costs one look into a dict, except for a name new to the worker."""
 
-    def __init__(self, spans: NameSpans, seat: Seat) -> None:
+    def __init__(self, seat: Seat) -> None:
         self._lock = seat.lock
-        self._count = seat.memory.ints(spans.count)
-        self._names = seat.memory.raw(spans.names)
+        self._count = seat.memory.ints(1)
+        self._names = seat.memory.raw(CAPACITY * NAME_BYTES)
         self._known: dict[str, int] = {}
 
     def number(self, name: str) -> int:

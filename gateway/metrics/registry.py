@@ -34,15 +34,15 @@ class Timing(Protocol):
 class Metrics:
     """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
-    `flows`: by model, where answers under way are counted and routing reads them. `roster` names the node's workers;
-    without it there is this process alone. `arrivals` keeps users' requests that were answered.
+    `flows`: by model, where answers under way are counted and routing reads them. `roster` names the node's workers.
+    `arrivals` keeps users' requests that were answered.
     """
 
     def __init__(
         self,
         tally: Tally,
         flows: Mapping[str, ModelFlow],
-        roster: Roster | None = None,
+        roster: Roster,
         clock: Callable[[], float] = time.monotonic,
         arrivals: ArrivalsFile | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class Metrics:
         self._flows = flows
         self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
         self.add(TrafficCollector(tally))
-        self.add(WorkerCollector((roster or Roster.alone()).read, tally.tasks))
+        self.add(WorkerCollector(roster.read, tally.tasks))
 
     def add(self, collector: Collector) -> None:
         """Collects another room's figures too at each scrape."""

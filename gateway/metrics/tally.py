@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from gateway.metrics.names import CAPACITY, Names, NameSpans
-from gateway.shared import Ints, Plan, Seat, Span
+from gateway.metrics.names import CAPACITY, Names
+from gateway.shared import Ints, Seat, as_floats
 
 Backends: TypeAlias = Mapping[str, Collection[str]]  # of each model
 
@@ -69,25 +69,15 @@ def _place(backends: Backends) -> Mapping[tuple[str, str], Pair]:
     return {label: Pair.at(index, first + index * words) for index, label in enumerate(labels)}
 
 
-@dataclass(frozen=True, slots=True)
-class TallySpans:
-    names: NameSpans
-    rows: tuple[Span, ...]
-
-    @classmethod
-    def lay(cls, plan: Plan, backends: Backends, workers: int) -> Self:
-        words = max((pair.e2e.end for pair in _place(backends).values()), default=REFUSED + CAPACITY)
-        return cls(NameSpans.lay(plan), tuple(plan.words(words) for _ in range(workers)))
-
-
 class Tally:
     """Counts. `pairs`: where each backend of each model is counted in a row. `total`, `seconds`: sums of all rows."""
 
-    def __init__(self, backends: Backends, spans: TallySpans, seat: Seat) -> None:
+    def __init__(self, backends: Backends, seat: Seat) -> None:
         self.pairs = _place(backends)
-        self.names = Names(spans.names, seat)
-        self._counts = [seat.memory.ints(span) for span in spans.rows]
-        self._sums = [seat.memory.floats(span) for span in spans.rows]
+        self.names = Names(seat)
+        words = max((pair.e2e.end for pair in self.pairs.values()), default=REFUSED + CAPACITY)
+        self._counts = [seat.memory.ints(words) for _ in range(seat.workers)]
+        self._sums = [as_floats(row) for row in self._counts]
         self._own_counts = self._counts[seat.index]
         self._own_sums = self._sums[seat.index]
 

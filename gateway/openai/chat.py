@@ -17,6 +17,7 @@ from gateway.openai.messages import Content, find_relayed_part
 from gateway.openai.rendering import RenderedChat
 from gateway.openai.tools import ToolChoice, plan_tools
 from gateway.wire.fields import Labels, Only, Refused, WireModel, refusal
+from gateway.wire.rendering import add_effort
 from gateway.wire.tool_plan import ToolPlan
 
 
@@ -91,13 +92,6 @@ class ChatCompletionRequest(RenderedChat, Generation):
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
         opening = self.opening(language)
         messages = [message.plain() for message in self.messages]
-        how = self.rendering(self.tool_plan, self._variables(), opening, ends_reasoning=self.ends_reasoning)
+        variables = add_effort(self.chat_template_kwargs, self.reasoning_effort)
+        how = self.rendering(self.tool_plan, variables, opening, ends_reasoning=self.ends_reasoning)
         return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
-
-    def _variables(self) -> dict[str, object]:
-        """Adds the effort as vLLM does, and turns thinking on or off for templates with a switch instead of degrees."""
-        variables = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None:
-            variables.setdefault("enable_thinking", self.reasoning_effort != "none")
-            variables["reasoning_effort"] = self.reasoning_effort
-        return variables

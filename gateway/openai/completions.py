@@ -6,7 +6,7 @@ Knows OpenAI's text completion objects; not tokens or HTTP.
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Self, TypeAlias, cast
 
-from pydantic import Discriminator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gateway.core import Prompt
 from gateway.errors import InvalidRequest
@@ -14,7 +14,7 @@ from gateway.language import ModelLanguage
 from gateway.openai.frames import TEXT_COMPLETION, Dialect
 from gateway.openai.generation import MAX_SEQUENCES, Generation
 from gateway.openai.sampling import TokenId
-from gateway.wire.fields import ITEMS, TEXT, Only, json_type, refusal, tag
+from gateway.wire.fields import ITEMS, TEXT, Only, by_type, json_type, refusal, tag
 
 TEXTS, ID_LISTS = tag("texts"), tag("id lists")
 TokenIds: TypeAlias = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
@@ -33,11 +33,7 @@ CompletionPrompt: TypeAlias = Annotated[
     | Annotated[TokenIds, ITEMS]
     | Annotated[list[str], SEVERAL, TEXTS]
     | Annotated[list[TokenIds], SEVERAL, ID_LISTS],
-    Discriminator(
-        _prompt_form,
-        custom_error_type="refused",
-        custom_error_message="must be a string, a list of token ids, or a list of either",
-    ),
+    by_type("must be a string, a list of token ids, or a list of either", _prompt_form),
 ]
 
 

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Field
 
 from gateway.wire.fields import (
     ITEMS,
@@ -20,8 +20,9 @@ from gateway.wire.fields import (
     Only,
     Refused,
     WireModel,
+    by_field,
+    by_type,
     check_tool_type,
-    json_type,
     refusal,
     refuse_bulky,
     tag,
@@ -64,18 +65,11 @@ class RefusalPart(WireModel):
 
 TEXT_PART, REFUSAL_PART = tag("text part"), tag("refusal part")
 
-
-def _part_kind(part: object) -> str:
-    is_refusal = isinstance(part, dict) and part.get("type") == "refusal"
-    return (REFUSAL_PART if is_refusal else TEXT_PART).tag
-
-
 SpokenPart: TypeAlias = Annotated[
-    Annotated[TextPart, TEXT_PART] | Annotated[RefusalPart, REFUSAL_PART], Discriminator(_part_kind)
+    Annotated[TextPart, TEXT_PART] | Annotated[RefusalPart, REFUSAL_PART],
+    by_field("type", {"refusal": REFUSAL_PART}, TEXT_PART),
 ]
-_BY_TYPE = Discriminator(
-    json_type, custom_error_type="refused", custom_error_message="must be a string or a list of text parts"
-)
+_BY_TYPE = by_type("must be a string or a list of text parts")
 _SOME = Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)
 Content: TypeAlias = Annotated[Annotated[str, TEXT] | Annotated[list[TextPart], _SOME, ITEMS], _BY_TYPE]
 SpokenContent: TypeAlias = Annotated[Annotated[str, TEXT] | Annotated[list[SpokenPart], _SOME, ITEMS], _BY_TYPE]
@@ -205,26 +199,13 @@ class AssistantMessage(Message):
 
 
 _PROMPT, _ASSISTANT, _TOOL, _UNKNOWN = tag("prompt"), tag("assistant"), tag("tool"), tag("unknown")
-_TAG_OF_ROLE: Mapping[object, str] = {
-    "system": _PROMPT.tag,
-    "developer": _PROMPT.tag,
-    "user": _PROMPT.tag,
-    "assistant": _ASSISTANT.tag,
-    "tool": _TOOL.tag,
-}
-
-
-def _role_kind(message: object) -> str:
-    role = message.get("role") if isinstance(message, dict) else None
-    return _TAG_OF_ROLE.get(role, _UNKNOWN.tag) if isinstance(role, str) else _UNKNOWN.tag
-
-
+_TAG_OF_ROLE = {**dict.fromkeys(("system", "developer", "user"), _PROMPT), "assistant": _ASSISTANT, "tool": _TOOL}
 AnyMessage: TypeAlias = Annotated[
     Annotated[PromptMessage, _PROMPT]
     | Annotated[AssistantMessage, _ASSISTANT]
     | Annotated[ToolMessage, _TOOL]
     | Annotated[Message, _UNKNOWN],
-    Discriminator(_role_kind),
+    by_field("role", _TAG_OF_ROLE, _UNKNOWN),
 ]
 Messages: TypeAlias = Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
 

@@ -18,7 +18,8 @@ from gateway.wire.fields import (
     JsonObject,
     NonEmpty,
     WireModel,
-    json_type,
+    by_field,
+    by_type,
     refusal,
     refuse_type,
     tag,
@@ -79,25 +80,14 @@ class ThoughtPart(WireModel):
 
 
 _TEXT, _REFUSAL, _OTHER = map(tag, ("text part", "refusal part", "other part"))
-_PART_TAGS: Mapping[object, str] = dict.fromkeys(("input_text", "output_text", "text"), _TEXT.tag)
-
-
-def _part_kind(part: object) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "refusal":
-        return _REFUSAL.tag
-    return _PART_TAGS.get(kind, _OTHER.tag) if isinstance(kind, str) else _OTHER.tag
-
-
+_PART_TAGS = {**dict.fromkeys(("input_text", "output_text", "text"), _TEXT), "refusal": _REFUSAL}
 Part: TypeAlias = Annotated[
     Annotated[TextPart, _TEXT] | Annotated[RefusalPart, _REFUSAL] | Annotated[Unknown, _OTHER],
-    Discriminator(_part_kind),
+    by_field("type", _PART_TAGS, _OTHER),
 ]
 Content: TypeAlias = Annotated[
     Annotated[str, TEXT] | Annotated[list[Part], Field(max_length=MAX_ITEMS, fail_fast=True), ITEMS],
-    Discriminator(
-        json_type, custom_error_type="refused", custom_error_message="must be a string or a list of content parts"
-    ),
+    by_type("must be a string or a list of content parts"),
 ]
 
 
@@ -228,7 +218,7 @@ Item: TypeAlias = Annotated[
 AnyItem: TypeAlias = Message | FunctionCall | FunctionResult | Reasoning | Unknown
 Input: TypeAlias = Annotated[
     Annotated[str, TEXT] | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), ITEMS],
-    Discriminator(json_type, custom_error_type="refused", custom_error_message="must be a string or a list of items"),
+    by_type("must be a string or a list of items"),
 ]
 
 

@@ -6,13 +6,13 @@ Knows the tool objects of OpenAI's Responses; not how a model writes a call or h
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, Tool
 from gateway.openai.response_items import flatten_name
 from gateway.openai.tools import MAX_TOOLS, WORD_OR_OBJECT, Name, Parameters, Word
-from gateway.wire.fields import OBJECT, TEXT, Labels, WireModel, absence, refusal, tag
+from gateway.wire.fields import OBJECT, TEXT, Labels, WireModel, absence, by_field, refusal, tag
 from gateway.wire.tool_plan import ToolPlan, describe_tool
 
 
@@ -64,14 +64,9 @@ class Namespace(WireModel):
 
 _FUNCTION, _NAMESPACE = tag("function"), tag("namespace")
 
-
-def _tool_kind(tool: object) -> str:
-    is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
-    return (_NAMESPACE if is_namespace else _FUNCTION).tag
-
-
 AnyTool: TypeAlias = Annotated[
-    Annotated[FunctionTool, _FUNCTION] | Annotated[Namespace, _NAMESPACE], Discriminator(_tool_kind)
+    Annotated[FunctionTool, _FUNCTION] | Annotated[Namespace, _NAMESPACE],
+    by_field("type", {"namespace": _NAMESPACE}, _FUNCTION),
 ]
 
 

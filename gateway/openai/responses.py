@@ -45,7 +45,7 @@ from gateway.wire.fields import (
 from gateway.wire.guides import schema_guide
 from gateway.wire.keeper import Keeper, Kept
 from gateway.wire.logprobs import Details, ListedScores
-from gateway.wire.rendering import Variables
+from gateway.wire.rendering import Variables, add_effort
 from gateway.wire.tool_plan import ToolPlan
 
 SCORES, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
@@ -260,16 +260,12 @@ class ResponsesRequest(Sampled):
         return [*first, *plain_chat(self.input)]
 
     def _rendering(self, opening: str) -> Rendering:
-        variables = dict(self.chat_template_kwargs or {})
         effort = None if self.reasoning is None else self.reasoning.effort
-        if effort is not None:
-            variables.setdefault("enable_thinking", effort != "none")
-            variables["reasoning_effort"] = effort
         return Rendering(
             tools=None if self.tool_plan is None else self.tool_plan.definitions,
             add_generation_prompt=not self._continues,
             continue_final_message=self._continues,
-            variables=variables,
+            variables=add_effort(self.chat_template_kwargs, effort),
             ends_reasoning=self.ends_reasoning,
             opening=opening,
         )

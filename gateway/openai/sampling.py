@@ -5,25 +5,21 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Field
 
 from gateway.core import Guide, Need, SamplingParams
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.response_format import StructuredOutputs
 from gateway.wire.body import Body
-from gateway.wire.fields import ITEMS, TEXT, StopText, json_type, refusal
+from gateway.wire.fields import ITEMS, TEXT, StopText, by_type, refusal
 
 INT32_END, INT64_END = 2**31, 2**63
 TokenId: TypeAlias = Annotated[int, Field(ge=0, lt=INT32_END)]
 
 Stop: TypeAlias = Annotated[
     Annotated[StopText, TEXT] | Annotated[list[StopText], Field(max_length=4), ITEMS],  # 4 is OpenAI's limit
-    Discriminator(
-        json_type,
-        custom_error_type="refused",
-        custom_error_message="must be a string or a list of up to 4 strings",
-    ),
+    by_type("must be a string or a list of up to 4 strings"),
 ]
 
 MAX_BIASES = 1024

@@ -6,7 +6,7 @@ Knows OpenAI's tool objects; not how a model writes a call or how an engine is h
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, Tool
@@ -18,8 +18,8 @@ from gateway.wire.fields import (
     NonEmpty,
     WireModel,
     absence,
+    by_type,
     check_tool_type,
-    json_type,
     refusal,
 )
 from gateway.wire.tool_plan import ToolPlan, describe_tool
@@ -95,11 +95,7 @@ class ChoiceObject(WireModel):
 
 
 Word: TypeAlias = Literal["none", "auto", "required"]
-WORD_OR_OBJECT = Discriminator(
-    json_type,
-    custom_error_type="refused",
-    custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
-)
+WORD_OR_OBJECT = by_type("must be 'none', 'auto', 'required' or an object that names tools")
 ToolChoice: TypeAlias = Annotated[
     Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
     WORD_OR_OBJECT,

@@ -2,10 +2,10 @@
 
 from gateway.routing.admission import MustWait
 from gateway.routing.demand import BEAT_S
-from gateway.routing.dry import DryRun, DrySpans
+from gateway.routing.dry import DryRun
 from gateway.routing.fleet import Fleet, Shared, first_policy
 from gateway.routing.learned import LearnedFile
-from gateway.routing.ledger import Lease, Ledger, LedgerSpans
+from gateway.routing.ledger import Lease, Ledger
 from gateway.routing.moves import Extent, MoveBudget, RetryBudget
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.router import Router
@@ -16,14 +16,12 @@ __all__ = [
     "BEAT_S",
     "BackendState",
     "DryRun",
-    "DrySpans",
     "DryState",
     "Extent",
     "Fleet",
     "LearnedFile",
     "Lease",
     "Ledger",
-    "LedgerSpans",
     "ModelState",
     "MoveBudget",
     "MustWait",

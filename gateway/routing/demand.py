@@ -6,46 +6,17 @@ In: one worker's counts. Out: the core.Demand of the node, at most once a beat, 
 import math
 from array import array
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import chain
-from typing import Self
 
 from gateway.core import Arrivals, BackendDemand, Demand
 from gateway.flow import ModelFlow, count_words, read_firsts, read_prompts, read_standing
 from gateway.lengths import WORDS, Survival, estimate, find_usual
-from gateway.shared import Floats, Plan, Seat, Span
+from gateway.shared import Floats, Seat
 
 SAMPLES = 128
 BEAT_S = 0.05
 COUNTED, RECENT = range(2)  # words of what arrives: as of the last sample, and how much of it lately
 LATELY_S = 20.0  # after which an arrival counts a third
-
-
-@dataclass(frozen=True, slots=True)
-class DemandSpans:
-    """The spans of one model's demand. Each worker has words of its own in all but the ring, the mix and what was taken
-    of first tokens, which the lock guards. `mix`: of all that arrives, and of what each backend alone may get.
-    """
-
-    arrived: Span
-    fixed: tuple[Span, ...]
-    rows: tuple[Span, ...]
-    taken: tuple[Span, ...]
-    count: Span
-    ring: Span
-    mix: tuple[Span, ...]
-
-    @classmethod
-    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
-        return cls(
-            arrived=plan.words(workers),
-            fixed=tuple(plan.words(workers) for _ in backends),
-            rows=tuple(plan.words(count_words(len(backends))) for _ in range(workers)),
-            taken=tuple(plan.words(workers) for _ in backends),
-            count=plan.words(1),
-            ring=plan.words(2 * SAMPLES),
-            mix=tuple(plan.words(2) for _ in range(len(backends) + 1)),
-        )
 
 
 class DemandCounts:
@@ -54,19 +25,21 @@ class DemandCounts:
     `flow`: this worker's answers under way.
     """
 
-    def __init__(self, backends: Collection[str], spans: DemandSpans, seat: Seat) -> None:
-        memory = seat.memory
+    def __init__(self, backends: Collection[str], seat: Seat) -> None:
+        memory, workers = seat.memory, seat.workers
         self.flow = ModelFlow(backends)
         self._backends = tuple(backends)
         self._seat = seat.index
-        self._arrived = memory.ints(spans.arrived)
-        self._fixed = {name: memory.ints(span) for name, span in zip(backends, spans.fixed, strict=True)}
-        self._rows: tuple[Floats, ...] = tuple(map(memory.floats, spans.rows))
-        self._taken = tuple(map(memory.ints, spans.taken))
-        self._count = memory.ints(spans.count)
-        self._ring = memory.floats(spans.ring)
-        self._all, *fixed = map(memory.floats, spans.mix)
-        self._mix = dict(zip(backends, fixed, strict=True))
+        # Each worker has words of its own.
+        self._arrived = memory.ints(workers)
+        self._fixed = {name: memory.ints(workers) for name in backends}
+        self._rows = [memory.floats(count_words(len(backends))) for _ in range(workers)]
+        # The lock guards these: what was taken of first tokens, the ring, and the mix: of all that arrives, and of what
+        # each backend alone may get.
+        self._taken = [memory.ints(workers) for _ in backends]
+        self._count, self._ring = memory.ints(1), memory.floats(2 * SAMPLES)
+        self._all = memory.floats(2)
+        self._mix = {name: memory.floats(2) for name in backends}
 
     def arrive(self, sequences: int, only: str | None, prompt_tokens: int) -> None:
         """Counts a request. `only`: the one backend that it may go to. `prompt_tokens`: 0 where nobody counts them."""

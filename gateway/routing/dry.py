@@ -4,59 +4,29 @@ In: what the policy in force gets to see. Out: counts, over all workers, of wher
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from itertools import product
-from typing import Self
 
 from gateway.core import Demand, Load, Placeable, Policy, State
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.states import DryState
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat, as_floats
 
 SWITCHES = STATE_WORDS  # the word behind the state's
 VERSION = 1  # it lasts as long as the gateway
 
 
-@dataclass(frozen=True, slots=True)
-class DrySpans:
-    """`choices`: for each pair of backends one word for each worker, which only that worker writes."""
-
-    generation: Span
-    records: tuple[Span, Span]
-    choices: tuple[Span, ...]
-
-    @classmethod
-    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
-        return cls(
-            generation=plan.words(1),
-            records=(plan.words(STATE_WORDS + 1), plan.words(STATE_WORDS + 1)),
-            choices=tuple(plan.words(workers) for _ in product(backends, repeat=2)),
-        )
-
-
 class DryRun:
     """One policy on trial. `choose` and `plan` are called with the node's lock, inside the ledger's own steps."""
 
-    def __init__(self, policy: Policy, backends: Collection[str], spans: DrySpans, seat: Seat) -> None:
+    def __init__(self, policy: Policy, backends: Collection[str], seat: Seat) -> None:
         self.policy = policy
         self._backends = tuple(backends)
         self._seat = seat
-        self._generation = seat.memory.ints(spans.generation)
-        self._ints = [seat.memory.ints(span) for span in spans.records]
-        self._floats = [seat.memory.floats(span) for span in spans.records]
-        self._choices = {
-            (taken, chosen): seat.memory.ints(span)
-            for (taken, chosen), span in zip(product(backends, repeat=2), spans.choices, strict=True)
-        }
-
-    @classmethod
-    def alone(cls, policy: Policy, backends: Collection[str], now: float) -> Self:
-        """Returns that of a process that is the only worker."""
-        plan = Plan()
-        spans = DrySpans.lay(plan, backends, workers=1)
-        run = cls(policy, backends, spans, Seat.alone(plan.size))
-        run.begin(now)
-        return run
+        self._generation = seat.memory.ints(1)
+        self._ints = [seat.memory.ints(STATE_WORDS + 1) for _ in range(2)]
+        self._floats = [as_floats(words) for words in self._ints]
+        # For each pair of backends one word for each worker, which only that worker writes.
+        self._choices = {pair: seat.memory.ints(seat.workers) for pair in product(backends, backends)}
 
     def begin(self, now: float) -> None:
         """Writes the first state; called once, before there is a worker."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, LastBackend, PolicyChanged
@@ -19,7 +19,7 @@ from gateway.routing.ejection import Ejection
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.learned import Learned, LearnedFile
-from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
+from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
@@ -35,19 +35,17 @@ LOOK_BEATS = 20  # from one look at the policy's model to the next
 
 def first_policy(
     settings: ModelSettings,
-    policies: PolicyFile | None = None,
-    learned: LearnedFile | None = None,
+    policies: PolicyFile,
+    learned: LearnedFile,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[State, bytes]:
     """Returns the state and the text that a model's ledger begins with: of the policy kept, or configured.
 
     What that policy had learned is in the state.
     """
-    records = (policies or PolicyFile(None, [settings])).begin(settings)
+    records = policies.begin(settings)
     policy = records[-1].policy or Single(settings.chosen_from[0])
-    state = policy.start(records[-1].version, clock())
-    if learned is not None:
-        state = _resume(policy, state, learned, settings.id)
+    state = _resume(policy, policy.start(records[-1].version, clock()), learned, settings.id)
     return state, encode_history(records, TEXT_BYTES)
 
 
@@ -67,27 +65,17 @@ class Shared(NamedTuple):
     ledger: Ledger
     dry: DryRun | None
 
-    @classmethod
-    def alone(cls, settings: ModelSettings, clock: Callable[[], float]) -> Self:
-        """Returns that of a process that is the only worker."""
-        ledger = Ledger.alone(settings.backends, *first_policy(settings, clock=clock))
-        dry = None if settings.dry is None else DryRun.alone(settings.dry, settings.backends, clock())
-        return cls(ledger, dry)
-
 
 class Fleet:
-    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`.
-
-    `shared` is the node's for this model; without it this process is the node's only worker.
-    """
+    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`."""
 
     def __init__(
         self,
         settings: ModelSettings,
         backends: Mapping[str, Backend],
         probe: ProbeSettings,
+        shared: Shared,
         clock: Callable[[], float] = time.monotonic,
-        shared: Shared | None = None,
     ) -> None:
         self.model = settings.id
         self.backends = backends
@@ -95,7 +83,7 @@ class Fleet:
         self.max_outage_s = settings.queue.max_outage_s
         self._waits = min(settings.queue.max_wait_s, self.max_outage_s) > 0
         self._clock = clock
-        self._ledger, self._dry = shared or Shared.alone(settings, clock)
+        self._ledger, self._dry = shared
         self.quarantine = self._ledger.quarantine
         self.flow = self._ledger.demand.flow  # this worker's answers under way
         self.find_lengths = self._ledger.demand.find_lengths  # by those of all workers
@@ -118,18 +106,22 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
-        """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
+    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
+        """Counts the request on the backend of its pin or the policy's choice, until the lease is closed.
 
-        A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
-        has room, or others wait.
+        `avoid` names backends that it may not go to, or has already failed on. One that cannot do what the request
+        needs is no candidate, whatever the load. Raises InvalidRequest for an unknown pin or a need that no backend
+        meets, BackendUnavailable when the pinned one is down, and MustWait when none has room or is ready, or others
+        wait: then `wait`.
         """
         if request.pin is None and self._ledger.waiting.is_contended():
             raise MustWait
         return self._place(request, avoid, arrives=True)
 
     def wait(self, ticket: Ticket[Lease], client: str) -> None:
-        """Has a request wait until it is admitted, or refused. Raises Overloaded if it cannot be answered in time."""
+        """Has a request wait until it is admitted, or refused; `leave` ends that. Raises Overloaded if it cannot be
+        answered in time. `client`: the name of the client that sent it; clients take turns.
+        """
         request = ticket.request
         ticket.is_picky |= not ticket.avoid.isdisjoint(self._chosen_from)
         answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
@@ -148,45 +140,43 @@ class Fleet:
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
-        steers = request.pin is None or request.run is None
-        is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
-        choose: Choose = partial(self._choose_with_room, request, avoid)
-        if self._dry is not None and is_free:
-            choose = partial(self._choose_beside, choose, request, avoid)
+        pin, ledger = request.pin, self._ledger
+        steers = pin is None or request.run is None
+        is_free = pin is None and not (request.needs and self._find_lacking(request))
         try:
-            lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
+            with ledger.counting:
+                in_flight = ledger.count()
+                route, state = self._choose_with_room(request, avoid, in_flight, ledger.state)
+                if self._dry is not None and is_free:
+                    self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
+                lease = ledger.place(route, state, sequences=request.sequences, steers=steers)
         except BackendUnavailable as why:
-            if request.pin is not None or not self._waits:
+            if pin is not None or not self._waits:
                 raise
             raise MustWait(why) from None
         if self.ejection.suspects:
-            self.ejection.note_placed(lease.route.backend)
+            self.ejection.note_placed(route.backend)
         if steers and arrives:
-            only = None if is_free else lease.route.backend
-            self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
+            ledger.demand.arrive(request.sequences, None if is_free else route.backend, request.prompt_tokens)
         return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
-        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`.
+        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`, in one step.
 
-        A drained backend takes it if no other is ready, because it would be lost otherwise. It leaves once one is.
+        Raises what `lease` raises; then the lease stays as it is. A drained backend takes it if no other is ready,
+        because it would be lost otherwise. It leaves once one is.
         """
-        try:
-            self._ledger.move(lease, partial(self._choose_able, request, avoid))
-        except BackendUnavailable as none_ready:
-            if not self._ledger.draining:
-                raise
-            self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
-        self.ejection.note_placed(lease.route.backend)
-
-    def _choose_beside(
-        self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
-    ) -> tuple[Route, State]:
-        """Chooses, and lets the policy on trial do so too."""
-        assert self._dry is not None
-        route, after = choose(in_flight, state)
-        self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
-        return route, after
+        ledger = self._ledger
+        with ledger.counting:
+            in_flight = ledger.count(lease)
+            try:
+                route, state = self._choose_able(request, avoid, in_flight, ledger.state)
+            except BackendUnavailable:
+                if (drained := self._find_drained(request, avoid)) is None:
+                    raise
+                route, state = Route(drained, "drained, but no other is ready"), ledger.state
+            ledger.move(lease, route, state)
+        self.ejection.note_placed(route.backend)
 
     def _choose_with_room(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -214,11 +204,11 @@ class Fleet:
             avoid = self._ledger.draining.union(avoid)
         if self.ejection.suspects and request.pin is None:
             avoid = self.ejection.bar(avoid)
-        loads = {}
-        for name, health in self.healths.items():
-            brief = self._ledger.brief[name]
-            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid, brief)
-        return loads
+        brief = self._ledger.brief
+        return {
+            name: _make_load(in_flight[name], health.is_ready and name not in avoid, brief[name])
+            for name, health in self.healths.items()
+        }
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -249,18 +239,9 @@ class Fleet:
         instead, _ = self._choose(request, lacking.union(avoid), in_flight, state)
         return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
 
-    def _choose_drained(
-        self,
-        request: Placeable,
-        avoid: Collection[str],
-        none_ready: BackendUnavailable,
-        _in_flight: Mapping[str, int],
-        state: State,
-    ) -> tuple[Route, State]:
-        for name in self._ledger.draining.difference(avoid, self._find_lacking(request)):
-            if self.healths[name].is_ready:
-                return Route(name, "drained, but no other is ready"), state
-        raise none_ready
+    def _find_drained(self, request: Placeable, avoid: Collection[str]) -> str | None:
+        able = self._ledger.draining.difference(avoid, self._find_lacking(request))
+        return next((name for name in able if self.healths[name].is_ready), None)
 
     def _find_lacking(self, request: Placeable) -> frozenset[str]:
         """Returns the backends that do not meet its needs. Raises InvalidRequest if it may go to no other backend."""

@@ -7,9 +7,10 @@ changes. Knows no policy.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 
+from gateway.background import running
 from gateway.core import Backend, TokenBackend
 from gateway.routing.conduct import Conduct, Stage
 from gateway.routing.trial import generates
@@ -126,14 +127,9 @@ class Health:
 
 
 @asynccontextmanager
-async def watching(healths: Iterable[Health]) -> AsyncIterator[None]:
+async def watching(healths: Collection[Health]) -> AsyncIterator[None]:
     """Probes every backend while inside; the block begins once each has been probed a first time."""
-    async with asyncio.TaskGroup() as tasks:
-        watchers = [(health, tasks.create_task(health.watch())) for health in healths]
-        try:
-            for health, _ in watchers:
-                await health.probed.wait()
-            yield
-        finally:
-            for _, watcher in watchers:
-                watcher.cancel()
+    async with running(*(health.watch() for health in healths)):
+        for health in healths:
+            await health.probed.wait()
+        yield

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import orjson
 
+from gateway.background import running
 from gateway.core import Kept
 from gateway.routing.states import Fingerprint
 from gateway.state_folder import locked, read_anew, read_object, set_aside, write_whole
@@ -88,12 +89,8 @@ class LearnedFile:
 @asynccontextmanager
 async def keeping(file: LearnedFile, find: Callable[[], AllLearned]) -> AsyncIterator[None]:
     """Writes what `find` returns, every PAUSE_S while inside, and at the end. One process of the node does this."""
-    async with asyncio.TaskGroup() as tasks:
-        writes = tasks.create_task(_go_on(file, find))
-        try:
-            yield
-        finally:
-            writes.cancel()
+    async with running(_go_on(file, find)):
+        yield
     file.write(find())
 
 

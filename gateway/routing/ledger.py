@@ -10,13 +10,12 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from gateway.core import Demand, Route, State
-from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.demand import DemandCounts
 from gateway.routing.quarantine import Quarantine
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
-from gateway.routing.waiting import WaitingRoom, WaitingSpans
-from gateway.shared import Ints, NodeLock, Plan, Seat, Span
+from gateway.routing.waiting import WaitingRoom
+from gateway.shared import Counts, Ints, NodeLock, Seat, as_floats
 
-Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 
 TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
@@ -27,47 +26,7 @@ UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown
 # Words of a record, behind those of the state. Floats stand among integers; both views cover the same span.
 SWITCHES, TEXT, LENGTH, DRAINING = range(STATE_WORDS, STATE_WORDS + 4)
 RECORD_WORDS = STATE_WORDS + 4
-NOTED_AT, HAS_CHOICES = -2, -1  # the last words of `usual_choices`
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSpans:
-    """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes.
-
-    Of what is in flight there is one word more, for what generations of workers before this one still hold. `choices`:
-    how much of what steers are choices beyond a request's first. `usual_choices`: their means of the last minute, when
-    these were taken, and whether there were any.
-    """
-
-    generation: Span
-    records: tuple[Span, Span]
-    texts: tuple[Span, Span]
-    in_flight: tuple[Span, ...]
-    steering: tuple[Span, ...]
-    choices: tuple[Span, ...]
-    usual_choices: Span
-    ready: tuple[Span, ...]
-    heard: tuple[Span, ...]
-    demand: DemandSpans
-    waiting: WaitingSpans
-    quarantine: Span
-
-    @classmethod
-    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
-        return cls(
-            generation=plan.words(1),
-            records=(plan.words(RECORD_WORDS), plan.words(RECORD_WORDS)),
-            in_flight=tuple(plan.words(workers + 1) for _ in backends),
-            steering=tuple(plan.words(workers + 1) for _ in backends),
-            choices=tuple(plan.words(workers) for _ in backends),
-            usual_choices=plan.words(len(backends) + 2),
-            ready=tuple(plan.words(workers) for _ in backends),
-            heard=tuple(plan.words(workers) for _ in backends),
-            demand=DemandSpans.lay(plan, backends, workers),
-            waiting=WaitingSpans.lay(plan, workers),
-            quarantine=Quarantine.plan(plan, workers),
-            texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
-        )
+NOTED_AT, HAS_CHOICES = -2, -1  # the last words of `_usual`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +49,26 @@ class Snapshot:
 
 
 class _Cell:
-    """One backend's counts: every worker's, and the words among them that are this worker's own."""
+    """One backend's counts: a word for each worker, which only that worker writes, and this worker's own among them.
+
+    Of what is in flight there is one word more, for what generations of workers before this one still hold. `choices`:
+    how much of what steers are choices beyond a request's first. `heard`: when a token came last, in milliseconds.
+    `place`: where the first two are in the map.
+    """
 
     __slots__ = (
-        "choices", "heard", "in_flight", "index", "own_choices", "own_in_flight", "own_steering", "ready", "steering",
+        "choices", "heard", "in_flight", "index", "own_choices", "own_in_flight", "own_steering", "place", "ready",
+        "steering",
     )  # fmt: skip
 
-    def __init__(self, index: int, spans: LedgerSpans, seat: Seat) -> None:
+    def __init__(self, index: int, seat: Seat) -> None:
+        memory, workers = seat.memory, seat.workers
         self.index = index
-        self.in_flight = seat.memory.ints(spans.in_flight[index])
-        self.steering = seat.memory.ints(spans.steering[index])
-        self.choices = seat.memory.ints(spans.choices[index])
-        self.ready = seat.memory.ints(spans.ready[index])
-        self.heard = seat.memory.ints(spans.heard[index])  # when a token came last, in milliseconds
+        counts = memory.ints(2 * (workers + 1))
+        self.in_flight, self.steering = counts[: workers + 1], counts[workers + 1 :]
+        start = memory.size - counts.nbytes
+        self.place = Counts(start, start + self.in_flight.nbytes, workers)
+        self.choices, self.ready, self.heard = (memory.ints(workers) for _ in range(3))
         self.own_in_flight = self.in_flight[seat.index : seat.index + 1]
         self.own_steering = self.steering[seat.index : seat.index + 1]
         self.own_choices = self.choices[seat.index : seat.index + 1]
@@ -150,7 +116,7 @@ class Lease:
         return self._sequences if self._steers and self.route.backend == backend else 0
 
     def recount(self, route: Route, cell: _Cell) -> None:
-        """Counts it elsewhere from now on. Call it with the lock, so that no reader finds it twice or nowhere."""
+        """Counts it elsewhere from now on, with the lock held, so that no reader finds it twice or nowhere."""
         self.close()
         self.route, self._cell = route, cell
         cell.own_in_flight[0] += self._sequences
@@ -162,42 +128,38 @@ class Lease:
 class Ledger:
     """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`. `seats`: for workers.
 
+    What is placed or moved is chosen with `counting` held, by what `count` returns: not a single await is between them,
+    or a burst would be placed by counts already old and overshoot the threshold (dynamo PR 6314).
+
     A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
     text are written where nobody reads, and one store to the generation puts them in force: all of it, or nothing.
     """
 
-    def __init__(self, backends: Collection[str], spans: LedgerSpans, seat: Seat) -> None:
-        self._cells = {name: _Cell(index, spans, seat) for index, name in enumerate(backends)}
+    def __init__(self, backends: Collection[str], seat: Seat) -> None:
+        memory = seat.memory
+        self._cells = {name: _Cell(index, seat) for index, name in enumerate(backends)}
         self._backends = tuple(backends)
         # What another process has to wait for. Of several workers each placement, so that all counts are those of one
         # instant; of one alone only a change of the state, which the supervisor changes too.
         self._lock = seat.lock
         is_alone, free = seat.workers == 1, NodeLock(None)
-        self._counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
-        self._generations = seat.memory.ints(spans.generation)
-        self._records = [seat.memory.ints(span) for span in spans.records]
-        self._floats = [seat.memory.floats(span) for span in spans.records]
-        self._texts = [seat.memory.raw(span) for span in spans.texts]
+        self.counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
+        self._generations = memory.ints(1)
+        self._records = [memory.ints(RECORD_WORDS) for _ in range(2)]
+        self._floats = [as_floats(record) for record in self._records]
+        self._texts = [memory.raw(TEXT_BYTES) for _ in range(2)]
         self._generation = 0  # of what this process has read
-        self._state = State("", 0.0, 0)
-        self.draining: frozenset[str] = frozenset()  # as of what has been read
+        self.state = State("", 0.0, 0)  # of the policy, as of what has been read
+        self.draining: frozenset[str] = frozenset()  # likewise
         self._seat, self.seats = seat.index, seat.workers
         self.is_first = seat.index == 0  # of the node's workers
-        self._usual = seat.memory.floats(spans.usual_choices)
+        # The cells' means of choices in the last minute, when these were taken, and whether there were any.
+        self._usual = memory.floats(len(self._backends) + 2)
         self._none_brief = dict.fromkeys(backends, 0)
-        self.brief: Mapping[str, int] = self._none_brief  # of core.Load; to be read while `choose` runs
-        self.demand = DemandCounts(backends, spans.demand, seat)
-        self.waiting: WaitingRoom[Lease] = WaitingRoom(spans.waiting, seat)
-        self.quarantine = Quarantine(spans.quarantine, seat)
-
-    @classmethod
-    def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
-        """Returns the ledger of a process that is the only worker."""
-        plan = Plan()
-        spans = LedgerSpans.lay(plan, backends, workers=1)
-        ledger = cls(backends, spans, Seat.alone(plan.size))
-        ledger.begin(state, text)
-        return ledger
+        self.brief: Mapping[str, int] = self._none_brief  # of core.Load, as of the last `count`
+        self.demand = DemandCounts(backends, seat)
+        self.waiting: WaitingRoom[Lease] = WaitingRoom(seat)
+        self.quarantine = Quarantine(seat)
 
     def __str__(self) -> str:
         return " ".join(f"{name}={sum(cell.in_flight)}" for name, cell in self._cells.items())
@@ -205,51 +167,42 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger {self}>"
 
-    def begin(self, state: State, text: bytes) -> None:
-        """Writes the first state; called once, before there is a worker."""
-        self._commit(state, 0, text)
+    def count(self, lease: Lease | None = None) -> Mapping[str, int]:
+        """Returns what steers, by backend, without this lease. `state` and `brief` are of the same instant."""
+        if self._generations[0] != self._generation:
+            with self._changing:
+                self._read_state()
+        self.brief = self._find_brief(lease) if self._usual[HAS_CHOICES] else self._none_brief
+        if lease is None:
+            return {name: sum(cell.steering) for name, cell in self._cells.items()}
+        return {name: sum(cell.steering) - lease.steers_at(name) for name, cell in self._cells.items()}
 
-    def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
-        """Chooses and counts in one step, all sequences at once. If `choose` raises, nothing is counted.
+    def place(self, route: Route, state: State, *, sequences: int = 1, steers: bool) -> Lease:
+        """Counts a request where it goes, all sequences at once, and puts the state in force.
 
-        `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
+        One that does not steer is counted in flight, but no policy sees it.
         """
-        # The lock, and not a single await from reading the counts to writing them: else a burst would be placed by
-        # counts already old and overshoot the threshold (dynamo PR 6314).
-        with self._counting:
-            if self._generations[0] != self._generation:
-                with self._changing:
-                    self._read_state()
-            before, cells = self._state, self._cells
-            self.brief = self._find_brief(None) if self._usual[HAS_CHOICES] else self._none_brief
-            route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
-            cell = cells[route.backend]
-            cell.own_in_flight[0] += sequences
-            if steers:
-                cell.own_steering[0] += sequences
-                if sequences > 1:
-                    cell.own_choices[0] += sequences - 1
-                    self._usual[HAS_CHOICES] = 1.0
-            if state is not before:
-                with self._changing:
-                    if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
-                        self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
+        cell = self._cells[route.backend]
+        cell.own_in_flight[0] += sequences
+        if steers:
+            cell.own_steering[0] += sequences
+            if sequences > 1:
+                cell.own_choices[0] += sequences - 1
+                self._usual[HAS_CHOICES] = 1.0
+        if state is not self.state:
+            self._follow_choice(state)
         return Lease(route, cell, sequences, steers)
 
-    def move(self, lease: Lease, choose: Choose) -> None:
-        """Chooses anew for a lease and counts it there, in one step. If `choose` raises, it stays where it is.
+    def move(self, lease: Lease, route: Route, state: State) -> None:
+        """Counts a lease elsewhere, and puts the state in force."""
+        lease.recount(route, self._cells[route.backend])
+        if state is not self.state:
+            self._follow_choice(state)
 
-        `choose` gets the counts without the lease's own.
-        """
-        with self._lock:
-            self._read_state()
-            before, cells = self._state, self._cells
-            counts = {name: sum(cell.steering) - lease.steers_at(name) for name, cell in cells.items()}
-            self.brief = self._find_brief(lease) if self._usual[HAS_CHOICES] else self._none_brief
-            route, state = choose(counts, before)
-            lease.recount(route, cells[route.backend])
-            if state is not before:
-                self._commit(state, self._record[SWITCHES] + (state.side != before.side))
+    def _follow_choice(self, state: State) -> None:
+        with self._changing:
+            if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
+                self._commit(state, self._record[SWITCHES] + (state.side != self.state.side))
 
     def _find_brief(self, lease: Lease | None) -> Mapping[str, int]:
         """Returns core.Load's `brief`, without the choices of this lease."""
@@ -281,7 +234,7 @@ class Ledger:
             if (demand := self.demand.sample(in_flight, foreign, now)) is None:
                 return
             self._read_state()
-            before = self._state
+            before = self.state
             state = change(demand, before)
             if state != before:
                 self._commit(state, self._record[SWITCHES] + (state.side != before.side))
@@ -290,11 +243,11 @@ class Ledger:
         """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""
         with self._lock:
             self._read_state()
-            state, text = change(self._state, self.text())
+            state, text = change(self.state, self.text())
             self._commit(state, self._record[SWITCHES], text)
 
     def adopt(self, state: State, text: bytes) -> None:
-        """Puts a state and text in force that come from elsewhere."""
+        """Puts a state and text in force that come from elsewhere, the first ones too."""
         self.replace(lambda _state, _text: (state, text))
 
     def drain(self, backend: str, is_draining: bool) -> None:
@@ -303,13 +256,13 @@ class Ledger:
             self._read_state()
             change = self.draining.union if is_draining else self.draining.difference
             self.draining = change({backend})
-            self._commit(self._state, self._record[SWITCHES])
+            self._commit(self.state, self._record[SWITCHES])
 
     def glance(self) -> tuple[State, frozenset[str]]:
         """Returns the policy's state, and the backends that drain."""
         with self._lock:
             self._read_state()
-            return self._state, self.draining
+            return self.state, self.draining
 
     def read(self) -> Snapshot:
         with self._lock:
@@ -323,13 +276,13 @@ class Ledger:
                 workers=tuple(map(sum, zip(*in_flight.values(), strict=True)))[:-1],
                 doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
                 draining=self.draining,
-                state=self._state,
+                state=self.state,
                 switches=self._record[SWITCHES],
                 text=self.text(),
             )
 
     def text(self) -> bytes:
-        """Returns the text in force. To be called during `choose` or `replace`, when nobody can change it."""
+        """Returns the text in force. Call it after `count`, with `counting` held, or during `replace`: it stays so."""
         record = self._record
         return bytes(self._texts[record[TEXT]][: record[LENGTH]])
 
@@ -345,6 +298,11 @@ class Ledger:
         """Returns for how many seconds no other worker has heard a backend."""
         heard = [at for worker, at in enumerate(self._cells[backend].heard) if worker != self._seat]
         return now - max(heard, default=0) / 1e3
+
+    @property
+    def places(self) -> Mapping[str, Counts]:
+        """Where what is in flight is counted, for the generation of workers after this one."""
+        return {name: cell.place for name, cell in self._cells.items()}
 
     def inherit(self, backend: str, in_flight: int, steering: int) -> None:
         """Counts what generations of workers before this one hold at a backend now. One process of the node does."""
@@ -372,7 +330,7 @@ class Ledger:
             return
         self._generation = self._generations[0]
         record = self._record
-        self._state = read_state(record, self._floats[self._generation % 2], self._backends)
+        self.state = read_state(record, self._floats[self._generation % 2], self._backends)
         self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
@@ -386,4 +344,4 @@ class Ledger:
             record[TEXT], record[LENGTH] = 1 - old[TEXT], len(text)
             self._texts[record[TEXT]][: len(text)] = text
         self._generations[0] = generation
-        self._generation, self._state = generation, state
+        self._generation, self.state = generation, state

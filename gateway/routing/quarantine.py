@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from gateway.errors import RequestQuarantined
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat
 
 REFUSED_S = 600.0
 MOST_REFUSED = 1024  # digests; the oldest one makes room
@@ -19,19 +19,13 @@ class Quarantine:
     that has lost two engines with few tokens in between.
     """
 
-    def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock, self._seat, self._clock = seat.lock, seat.index, clock
-        words, ends = seat.memory.ints(span), seat.memory.floats(span)[-MOST_REFUSED:]
+        memory = seat.memory
         # Each worker writes its own word of both, and the lock guards the others.
-        self._unproven, self._doubtful = words[: seat.workers], words[seat.workers : 2 * seat.workers]
-        self._digests, self._ends = words[-2 * MOST_REFUSED : -MOST_REFUSED], ends
-        self._count = words[2 * seat.workers : 2 * seat.workers + 1]
-        # When the last refusal ends, for a glance; 0 where there never was one.
-        self._last_end = seat.memory.floats(span)[2 * seat.workers + 1 : 2 * seat.workers + 2]
-
-    @staticmethod
-    def plan(plan: Plan, workers: int) -> Span:
-        return plan.words(2 * workers + 2 + 2 * MOST_REFUSED)
+        self._unproven, self._doubtful = memory.ints(seat.workers), memory.ints(seat.workers)
+        self._count, self._digests, self._ends = memory.ints(1), memory.ints(MOST_REFUSED), memory.floats(MOST_REFUSED)
+        self._last_end = memory.floats(1)  # of the last refusal, for a glance; 0 where there never was one
 
     def enter(self, *, alone: bool) -> bool:
         """Counts a request as unproven, unless it has to be alone and is not. Returns whether it did."""

@@ -1,76 +1,44 @@
-"""Leases: which backend answers a request, counted from the choice until the answer has ended.
+"""All models' fleets together: what is done for each of them, or for one by its name.
 
-In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
+In: a model's name, or a beat of the worker. Out: a fleet, or what the fleets return. Knows neither HTTP nor wires.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from gateway.core import Leaving, Placeable
+from gateway.core import Leaving
 from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.flow import ModelFlow
 from gateway.restarts import Standing
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.learned import AllLearned, LearnedFile, keeping
-from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
-from gateway.routing.waiting import Ticket
 from gateway.shared import Roster
 
 
 class Router:
     """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`.
 
-    `roster` names the node's workers; without it there is this process alone. `policies`: where each change is kept,
-    `learned`: and what policies learn.
+    `roster` names the node's workers. `policies`: where each change is kept, `learned`: and what policies learn.
     """
 
-    def __init__(
-        self,
-        fleets: Iterable[Fleet],
-        roster: Roster | None = None,
-        policies: PolicyFile | None = None,
-        learned: LearnedFile | None = None,
-    ) -> None:
+    def __init__(self, fleets: Iterable[Fleet], roster: Roster, policies: PolicyFile, learned: LearnedFile) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
-        self._policies = policies or PolicyFile(None, ())
-        self._learned = learned or LearnedFile(None)
-        self._roster = roster or Roster.alone()
+        self._policies = policies
+        self._learned = learned
+        self._roster = roster
         self.worker = self._roster.index  # this process among the node's
 
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
-
-    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
-        """Places the request and counts it until the lease is closed.
-
-        `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
-        InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
-        down, and MustWait when there is no room, or no backend to choose: then `wait`.
-        """
-        return self.find(request.model).place(request, avoid)
-
-    def wait(self, ticket: Ticket[Lease], client: str) -> None:
-        """Has a request wait for its turn; `Fleet.leave` ends that. Raises Overloaded where it would wait for too long.
-
-        `client`: the name of the client that sent it; clients take turns.
-        """
-        self.find(ticket.request.model).wait(ticket, client)
 
     def admit(self) -> Collection[str]:
         """Lets requests go on that wait for what other workers have freed; returns the models for which others still
         wait. Once a beat.
         """
         return [model for model, fleet in self._fleets.items() if fleet.beat()]
-
-    def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
-        """Places a request anew whose lease is held, in one step: it is counted once at every moment.
-
-        Raises what `lease` raises; then the lease stays as it is.
-        """
-        self.find(request.model).move(lease, request, avoid)
 
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
@@ -140,7 +108,7 @@ class Router:
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Probes every backend while inside; the block begins once each has been probed a first time."""
-        return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
+        return watching([health for fleet in self._fleets.values() for health in fleet.healths.values()])
 
     def _find_learned(self) -> AllLearned:
         return {name: fleet.find_learned() for name, fleet in self._fleets.items()}

@@ -14,13 +14,13 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 from zlib import crc32
 
 from gateway.core import Placeable
 from gateway.errors import GatewayError, Overloaded
 from gateway.settings import QueueSettings
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat
 
 CLIENTS = 1024  # words for what clients have used of a priority; two share one by chance
 FIRST, LAST = -8, 7  # priorities beyond count as these
@@ -33,27 +33,6 @@ MOST_RETRY_S = 120
 
 L = TypeVar("L")  # a lease
 Rank: TypeAlias = tuple[float, ...]  # priority, the start in virtual time, when it came
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingSpans:
-    """The spans of one model's queue. Each worker has words of its own; what clients have used is everyone's."""
-
-    counts: Span
-    ended: Span
-    heads: tuple[Span, ...]
-    used: Span
-    clocks: Span
-
-    @classmethod
-    def lay(cls, plan: Plan, workers: int) -> Self:
-        return cls(
-            counts=plan.words(workers),
-            ended=plan.words(workers),
-            heads=tuple(plan.words(HEAD) for _ in range(workers)),
-            used=plan.words(CLIENTS),
-            clocks=plan.words(PRIORITIES),
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -86,17 +65,16 @@ class Ticket(Generic[L]):
 class WaitingRoom(Generic[L]):
     """This worker's part of a model's queue. `count`: how many wait here."""
 
-    def __init__(self, spans: WaitingSpans, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
         memory = seat.memory
         self.count = 0
         self._seat, self._workers = seat.index, seat.workers
         self._clock = clock
         self._tickets: list[Ticket[L]] = []  # a heap; those that are over leave it later
-        self._counts = memory.ints(spans.counts)
-        self._ended = memory.ints(spans.ended)
-        self._heads = [memory.floats(span) for span in spans.heads]
-        self._used = memory.floats(spans.used)
-        self._times = memory.floats(spans.clocks)
+        # Each worker has words of its own; what clients have used is everyone's.
+        self._counts, self._ended = memory.ints(seat.workers), memory.ints(seat.workers)
+        self._heads = [memory.floats(HEAD) for _ in range(seat.workers)]
+        self._used, self._times = memory.floats(CLIENTS), memory.floats(PRIORITIES)
         self._last: Ticket[L] | None = None  # in order
         self._ends: deque[tuple[float, int]] = deque()  # samples of how many have ended
 

@@ -100,11 +100,11 @@ class Dispatch:
     def _place(self, work: Work) -> None:
         """Begins at a backend, or waits for one."""
         try:
-            self.lease = lease = self._desk.router.lease(work.request, work.barred)
+            self.lease = lease = self._fleet.lease(work.request, work.barred)
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
-            self._desk.router.wait(self._ticket, self._desk.senders.name(self._reply.exchange))
+            self._fleet.wait(self._ticket, self._desk.senders.name(self._reply.exchange))
         else:
             self._begin(work, lease.route)
 
@@ -219,7 +219,7 @@ class Dispatch:
         assert work is not None
         assert lease is not None
         try:
-            self._desk.router.move(lease, work.request, barred)
+            self._fleet.move(lease, work.request, barred)
         except GatewayError as no_other:
             return no_other.with_traceback(None)
         steps = (self._begin, work, lease.route) if attempt is None else (attempt.move, lease.route, error)

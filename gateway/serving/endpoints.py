@@ -37,7 +37,7 @@ from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
 from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
-from gateway.serving.relay_rules import COUNTED, find_way
+from gateway.serving.relay_rules import COUNTED, NOBODY, count_sequences, find_barred
 from gateway.serving.reply import Reply
 from gateway.serving.restraint import (
     check_model,
@@ -270,14 +270,16 @@ class Endpoints:
         self, lane: RelayLane, message: _Message, document: dict[str, object], needs: Needs | None = None
     ) -> RelayWork:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
-        head = message.head
-        sequences, barred = find_way(document, head.path, lane.rules, message.pin)
+        head, limits = message.head, message.limits
         body, target, lines, priority, longest = message.body, head.target, head.lines, 0, None
-        if message.limits is not None or not document.keys().isdisjoint(COUNTED):
+        is_counted, has_rules = not document.keys().isdisjoint(COUNTED), any(lane.rules.values())
+        sequences = count_sequences(document) if is_counted else 1
+        barred = find_barred(document, head.path, lane.rules, message.pin) if has_rules else NOBODY
+        if limits is not None or is_counted:
             body = make_plain(body, document)
-        if message.limits is not None or any(lane.rules.values()):  # a server may take it for what a body may not have
+        if limits is not None or has_rules:  # a server may take it for what a body may not have
             target = target.partition(b"?")[0]
-        if (limits := message.limits) is not None:
+        if limits is not None:
             longest, lines = read_token_limit(document), restrain_lines(lines, limits)
             rules = [allow for name, allow in lane.rules.items() if allow is not None and name not in barred]
             takes = all("priority" in allow.fields for allow in rules)

@@ -7,9 +7,10 @@ beside their other work; what a stuck engine has goes at once.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager
 
+from gateway.background import running
 from gateway.core import Leaving
 from gateway.routing import BEAT_S, Extent, MoveBudget, Router
 from gateway.serving.dispatch import Dispatch
@@ -29,15 +30,9 @@ class Mover:
         self._workers = workers
         self._budgets: dict[str, MoveBudget] = {}  # by model
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Plans and moves while inside."""
-        async with asyncio.TaskGroup() as tasks:
-            beats = tasks.create_task(self._run())
-            try:
-                yield
-            finally:
-                beats.cancel()
+        return running(self._run())
 
     def beat(self) -> None:
         """Lets requests go on that wait, plans, and moves the answers that may go now."""

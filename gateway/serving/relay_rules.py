@@ -24,7 +24,7 @@ from gateway.wire.parse import MAX_NAME_LENGTH
 from gateway.wire.rendering import TAKEN
 
 NOBODY: frozenset[str] = frozenset()
-COUNTED = frozenset({"n", "best_of", "prompt"})
+COUNTED = frozenset({"n", "best_of", "prompt"})  # by `count_sequences`
 
 # On every other path: the fields of vLLM's /v1/embeddings, /v1/rerank and /v1/score that are the question itself.
 POOLING = frozenset({
@@ -80,15 +80,6 @@ def _find_form(path: str) -> Form:
     return next((form for start, form in FORMS.items() if f"{path}/".startswith(f"{start}/")), OTHER)
 
 
-def find_way(
-    document: dict[str, object], path: str, rules: Mapping[str, AllowSettings | None], pin: str | None
-) -> tuple[int, frozenset[str]]:
-    """Returns how many sequences a body counts for, and the backends that it may not go to. Raises InvalidRequest."""
-    if document.keys().isdisjoint(COUNTED) and not any(rules.values()):  # a usual body for those that take any
-        return 1, NOBODY
-    return count_sequences(document), find_barred(document, path, rules, pin)
-
-
 def count_sequences(document: dict[str, object]) -> int:
     """Returns how many generations a body asks for at once. Raises InvalidRequest if the count is no plain integer."""
     choices = max(_count(document, "n"), _count(document, "best_of"))
@@ -115,8 +106,6 @@ def find_barred(
 
     `rules` has every backend that takes bodies as they are; one with None takes any.
     """
-    if not any(rules.values()):
-        return NOBODY
     refusals = {allow: find_refusal(document, path, allow) for allow in set(rules.values()) if allow is not None}
     barred = {name: refusal for name, allow in rules.items() if allow and (refusal := refusals[allow])}
     if barred and (barred.keys() >= rules.keys() if pin is None else pin in barred):

@@ -3,10 +3,8 @@
 import os
 import time
 from dataclasses import dataclass
-from typing import Self
 
 from gateway.restarts import Standing
-from gateway.shared.plan import Plan, Span
 from gateway.shared.seat import Seat
 
 NOBODY = 0
@@ -24,25 +22,10 @@ class Member:
 class Roster:
     """The rows of the workers. Each worker writes its own; the supervisor clears it after the worker's end."""
 
-    def __init__(self, span: Span, seat: Seat) -> None:
+    def __init__(self, seat: Seat) -> None:
         self.index = seat.index  # of this process
         self._board = seat.board
-        words = seat.memory.ints(span)
-        workers = seat.workers
-        self._pids, self._starts, self._beats = words[:workers], words[workers : 2 * workers], words[2 * workers :]
-
-    @staticmethod
-    def plan(plan: Plan, workers: int) -> Span:
-        return plan.words(3 * workers)
-
-    @classmethod
-    def alone(cls) -> Self:
-        """Returns the roster of a node whose only worker is this process."""
-        plan = Plan()
-        span = cls.plan(plan, workers=1)
-        roster = cls(span, Seat.alone(plan.size))
-        roster.enter()
-        return roster
+        self._pids, self._starts, self._beats = (seat.memory.ints(seat.workers) for _ in range(3))
 
     def enter(self) -> None:
         self._starts[self.index] = int(time.time())

@@ -23,9 +23,9 @@ class Seat:
     board: Board | None = None
 
     @classmethod
-    def alone(cls, size: int, workers: int = 1) -> Self:
-        """Returns the seat of the only worker there is, in a map of its own; rows for more than one stay empty."""
-        return cls(Memory.private(size), NodeLock(None), workers=workers)
+    def alone(cls, workers: int = 1) -> Self:
+        """Returns the seat of the only worker there is; rows for more than one stay empty."""
+        return cls(Memory(), NodeLock(None), workers=workers)
 
     @classmethod
     def found(cls, size: int, workers: int) -> Self:
@@ -34,6 +34,6 @@ class Seat:
         return cls(memory, NodeLock(memory.fd), workers=workers)
 
     @classmethod
-    def take(cls, size: int, workers: int, index: int, fd: int) -> Self:
+    def take(cls, workers: int, index: int, fd: int) -> Self:
         """Returns the seat of worker `index` in the map that `fd` opens."""
-        return cls(Memory.attach(fd, size), NodeLock(fd), index, workers)
+        return cls(Memory.attach(fd), NodeLock(fd), index, workers)

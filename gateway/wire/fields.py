@@ -3,10 +3,19 @@
 Used by the request bodies; knows no field of OpenAI's in particular.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gateway.json_limits import exceeds
@@ -153,3 +162,18 @@ _TAG_OF_TYPE: Mapping[type, str] = {str: TEXT.tag, list: ITEMS.tag, dict: OBJECT
 def json_type(value: object) -> str | None:
     """Returns the tag of the value's JSON type, for unions like `str | list[...]` and `str | SomeModel`."""
     return _TAG_OF_TYPE.get(type(value))
+
+
+def by_type(message: str, find: Callable[[object], str | None] = json_type) -> Discriminator:
+    """Chooses a union's member by its JSON type, or as `find` does; `message` refuses what is none of them."""
+    return Discriminator(find, custom_error_type="refused", custom_error_message=message)
+
+
+def by_field(name: str, tags: Mapping[str, Tag], other: Tag) -> Discriminator:
+    """Chooses a union's member by the text in one field of an object; `other` where there is none of these."""
+
+    def find(value: object) -> str:
+        text = value.get(name) if isinstance(value, dict) else None
+        return (tags.get(text, other) if isinstance(text, str) else other).tag
+
+    return Discriminator(find)

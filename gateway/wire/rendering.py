@@ -26,3 +26,12 @@ def _refuse_taken(variables: object) -> object:
 
 
 Variables: TypeAlias = Annotated[JsonObject, BeforeValidator(_refuse_taken)]
+
+
+def add_effort(variables: Variables | None, effort: str | None) -> dict[str, object]:
+    """Adds the effort as vLLM does, and turns thinking on or off for templates with a switch instead of degrees."""
+    added = dict(variables or {})
+    if effort is not None:
+        added.setdefault("enable_thinking", effort != "none")
+        added["reasoning_effort"] = effort
+    return added

@@ -25,14 +25,14 @@ import sys
 from pathlib import Path
 from gateway.access import Ask, Caller, Limits, Meter
 meter = Meter.open(Path(sys.argv[1]))
-claim = meter.claim(Caller("alice", "1", frozenset(), Limits(in_flight=9)), Ask(3, 10, 90))
+claim = meter.claim(Caller("alice", frozenset(), Limits(in_flight=9)), Ask(3, 10, 90))
 print("claimed", flush=True)
 sys.stdin.read()
 """
 
 
 def caller(name: str = "alice", **limits: Any) -> Caller:  # Any: of Limits
-    return Caller(name, name, frozenset(), Limits(**limits))
+    return Caller(name, frozenset(), Limits(**limits))
 
 
 def take(meters: list[Meter], who: Caller, ask: Ask = ONE, tries: int = 50) -> list[tuple[Meter, Claim]]:
@@ -177,7 +177,7 @@ def test_what_a_killed_process_had_under_way_comes_back(tmp_path: Path) -> None:
 def test_what_nobody_has_under_way_comes_back_whoever_left_it(meters: list[Meter], tmp_path: Path) -> None:
     meters[0].settle(meters[0].claim(caller(), ONE), (0, 0))
     with (tmp_path / meter_module.FILE).open("r+b") as file:  # as after a loss of power: of a column that nobody has
-        file.seek(meter_module.CELLS.offset + 5 * meter_module.COLUMN * 8)
+        file.seek(8 * meter_module.ROWS * meter_module.ROW + 5 * meter_module.COLUMN * 8)
         file.write(b"\x04")
     assert meters[1].read("alice", Limits()).in_flight == 4
     meters[1].sweep()

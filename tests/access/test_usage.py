@@ -13,7 +13,6 @@ import pytest
 from gateway.access import Access, KeyFile, Keyring, Meter
 from gateway.access import access as access_module
 from gateway.access.hosts import OwnHosts
-from gateway.access.meter import SIZE
 from gateway.access.usage import FILE, KEPT_DAYS, DayUse, UsageLog
 from gateway.shared import Memory
 from gateway.state_folder import locked
@@ -97,7 +96,7 @@ async def test_a_failed_sweep_ends_no_worker(
     monkeypatch.setattr(Meter, "sweep", fail)
     monkeypatch.setattr(access_module, "KEEP_S", 0.01)
     log = UsageLog(tmp_path)
-    meter = Meter(Memory.private(SIZE))
+    meter = Meter(Memory())
     kept = Access(Keyring(None, KeyFile(tmp_path)), OwnHosts("127.0.0.1:0", ()), meter, log, open_metrics=False)
     async with kept.keeping():
         await asyncio.sleep(0.05)

@@ -26,7 +26,7 @@ def policy(*arguments: str, environ: dict[str, str] | None = None) -> Result:
 
 
 def test_show_prints_thresholds_sides_and_load(gateway: Operated) -> None:
-    with gateway.router.lease(gateway.request()):
+    with gateway.router.find("llama").lease(gateway.request()):
         result = policy("show", "--url", gateway.url)
     assert result.exit_code == 0
     assert (
@@ -42,7 +42,7 @@ def test_show_prints_thresholds_sides_and_load(gateway: Operated) -> None:
 def test_show_prints_on_how_many_requests_the_policy_on_trial_agrees() -> None:
     with Operated(dry=Share(low="triton", high="vllm", share=0.0)).serving() as gateway:
         before = policy("show", "--url", gateway.url).output
-        with gateway.router.lease(gateway.request()):
+        with gateway.router.find("llama").lease(gateway.request()):
             after = policy("show", "--url", gateway.url).output
     assert "dry share low=triton high=vllm share=0.0: on vllm for " in before
     assert "0 switches, no request so far" in before

@@ -11,9 +11,9 @@ from engines.simulation import Engine, NodeSpec, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Demand, State
 from gateway.lengths import find_bound
-from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.demand import DemandCounts
 from gateway.routing.policies import Curve
-from gateway.shared import Memory, NodeLock, Plan, Seat
+from tests.fakes.seats import make_seats
 from tests.routing.nodes import read_node
 
 NAMES = ("low", "high")
@@ -49,10 +49,7 @@ class Live(PolicyRouter):
 
     def __init__(self, policy: Noting) -> None:
         super().__init__(policy, NAMES)
-        plan = Plan()
-        spans = DemandSpans.lay(plan, NAMES, workers=2)
-        memory = Memory.private(plan.size)
-        self._workers = [DemandCounts(NAMES, spans, Seat(memory, NodeLock(None), index, 2)) for index in (0, 1)]
+        self._workers = [DemandCounts(NAMES, seat) for seat in make_seats(2)]
         self._streams = dict[Job, Stream]()
         self.demands = list[Demand]()
 

@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.evidence import Evidence, EvidenceCollector, LatestEvidence, Place
 from gateway.evidence.fingerprint import Fingerprint
+from gateway.shared import Seat
 
 TRITON, VLLM, OTHER = Place("m", "triton"), Place("m", "vllm"), Place("other", "vllm")
 
@@ -15,7 +16,7 @@ def scrape(latest: LatestEvidence, fingerprints: dict[str, Fingerprint | None]) 
 
 
 def test_what_is_unknown_has_no_sample() -> None:
-    latest = LatestEvidence.alone([TRITON, VLLM])
+    latest = LatestEvidence([TRITON, VLLM], Seat.alone())
     assert scrape(latest, {"m": None}) == {'crossover_policy_stale{model="m"} 0.0'}
     latest.publish(VLLM, Evidence(in_flight=12, drift=-3))
     latest.publish(TRITON, Evidence(in_flight=0, drift=0))
@@ -29,7 +30,7 @@ def test_what_is_unknown_has_no_sample() -> None:
 
 
 def test_each_model_is_stale_by_its_own_policy() -> None:
-    latest = LatestEvidence.alone([VLLM, OTHER])
+    latest = LatestEvidence([VLLM, OTHER], Seat.alone())
     latest.publish(VLLM, Evidence({"version": "2"}))
     latest.publish(OTHER, Evidence({"version": "2"}))
     fingerprints: dict[str, Fingerprint | None] = {"m": {"vllm": {"version": "1"}}, "other": {"vllm": {"version": "2"}}}

@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.evidence import Change, Evidence, EvidenceSpans, LatestEvidence, Place
+from gateway.evidence import Change, Evidence, LatestEvidence, Place
 from gateway.evidence.values import UNKNOWN
-from gateway.shared import Plan, Seat
+from gateway.shared import Seat
+from tests.fakes.seats import SIZE
 
 TRITON, VLLM, OTHER = PLACES = (Place("m", "triton"), Place("m", "vllm"), Place("other", "vllm"))
 TOLD = Evidence({"engine": "vllm", "version": "0.24.0", "max_model_len": 8192}, in_flight=12, drift=-1, steady_drift=0)
@@ -18,13 +19,11 @@ TOLD = Evidence({"engine": "vllm", "version": "0.24.0", "max_model_len": 8192}, 
 ROOT = Path(__file__).parents[2]
 ENDLESS_WRITER = """
 import sys
-from gateway.evidence import LatestEvidence, EvidenceSpans, Evidence, Place
-from gateway.shared import Plan, Seat
+from gateway.evidence import LatestEvidence, Evidence, Place
+from gateway.shared import Seat
 
 places = Place("m", "triton"), Place("m", "vllm"), Place("other", "vllm")
-plan = Plan()
-spans = EvidenceSpans.lay(plan, places)
-latest = LatestEvidence(places, spans, Seat.take(plan.size, 1, 0, int(sys.argv[1])))
+latest = LatestEvidence(places, Seat.take(1, 0, int(sys.argv[1])))
 while True:
     latest.publish(places[1], Evidence({"engine": "a" * 256}))
     latest.publish(places[1], Evidence({"engine": "b"}, 1, 2, 3))
@@ -36,12 +35,10 @@ Attach: TypeAlias = Callable[[int], LatestEvidence]
 @pytest.fixture
 def attach() -> Attach:
     """A latest as the worker of that index opens it."""
-    plan = Plan()
-    spans = EvidenceSpans.lay(plan, PLACES)
-    found = Seat.found(plan.size, workers=2)
+    found = Seat.found(SIZE, workers=2)
     assert found.memory.fd is not None
     fd = found.memory.fd
-    return lambda index: LatestEvidence(PLACES, spans, Seat.take(plan.size, 2, index, fd))
+    return lambda index: LatestEvidence(PLACES, Seat.take(2, index, fd))
 
 
 def test_what_one_worker_publishes_every_worker_reads(attach: Attach) -> None:
@@ -56,12 +53,10 @@ def test_what_one_worker_publishes_every_worker_reads(attach: Attach) -> None:
 
 
 def test_a_writer_that_is_killed_leaves_whole_evidence() -> None:
-    plan = Plan()
-    spans = EvidenceSpans.lay(plan, PLACES)
     long, short = Evidence({"engine": "a" * 256}), Evidence({"engine": "b"}, 1, 2, 3)
     for _ in range(2):
-        seat = Seat.found(plan.size, workers=1)
-        reader = LatestEvidence(PLACES, spans, seat)
+        seat = Seat.found(SIZE, workers=1)
+        reader = LatestEvidence(PLACES, seat)
         assert seat.memory.fd is not None
         command = [sys.executable, "-c", ENDLESS_WRITER, str(seat.memory.fd)]
         with subprocess.Popen(command, pass_fds=[seat.memory.fd], cwd=ROOT) as writer:
@@ -72,7 +67,7 @@ def test_a_writer_that_is_killed_leaves_whole_evidence() -> None:
 
 
 def test_a_model_is_compared_with_its_own_engines_only() -> None:
-    latest = LatestEvidence.alone(PLACES)
+    latest = LatestEvidence(PLACES, Seat.alone())
     latest.publish(OTHER, Evidence({"version": "9"}))
     fingerprint = {"triton": {"version": "1"}, "vllm": {"version": "1"}}
     assert latest.find_changes("m", fingerprint) == ()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.background import running
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import Change, Evidence, Place, open_engines
 from gateway.evidence.stale_warning import StaleWarning
-from gateway.evidence.watch import Watch, watching
+from gateway.evidence.watch import Watch
 from gateway.settings import EvidenceSettings, ModelSettings, VLLMSettings
 from tests.evidence.pages_server import PagesServer
 from tests.fakes.sink import settled
@@ -118,7 +119,7 @@ async def test_an_engine_that_goes_is_unknown_but_still_who_it_was(site: Site) -
 
 async def test_it_asks_again_and_again_and_stops_on_leaving(site: Site) -> None:
     site.engine_holds(1)
-    async with watching([site.watch]):
+    async with running(site.watch.run()):
         await settled(lambda: site.pages.asked.count("/metrics") >= 3, "asked only once or twice")
         site.engine_holds(4)
         await settled(lambda: site.published[PLACE].in_flight == 4, repr(site.watch))

@@ -17,9 +17,10 @@ from gateway.core import GenerateRequest, Policy, Prompt, SamplingParams
 from gateway.evidence import LatestEvidence
 from gateway.metrics import Metrics
 from gateway.operator import install_operator
-from gateway.routing import Fleet, Router
 from gateway.routing.policies import Threshold
 from gateway.settings import ModelSettings, ProbeSettings, Settings
+from gateway.shared import Seat
+from tests.fakes.alone import make_fleet, make_roster, make_router
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.tally import make_tally
 
@@ -45,8 +46,8 @@ class Operated:
             model: {name: ScriptedBackend(name) for name in (("triton", "vllm") if policy else ("vllm",))}
             for model, policy in self.models.items()
         }
-        self.router = Router(
-            Fleet(
+        self.router = make_router(
+            make_fleet(
                 ModelSettings(model, Path(), described(self.backends[model]), policy, policy and self.dry),
                 self.backends[model],
                 PROBE,
@@ -67,7 +68,11 @@ class Operated:
         app = FastAPI(lifespan=lifespan)
         access = Access.open(Settings((), operator_key=self.key))
         install_operator(
-            app, self.router, Metrics(make_tally(self.backends), self.router.flows()), access, LatestEvidence.alone(())
+            app,
+            self.router,
+            Metrics(make_tally(self.backends), self.router.flows(), make_roster()),
+            access,
+            LatestEvidence((), Seat.alone()),
         )
         return app
 

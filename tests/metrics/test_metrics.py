@@ -11,9 +11,10 @@ from gateway.core import FinishReason, GenerateRequest, Policy, Prompt, Route, S
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics
 from gateway.operator.gauges import RoutingCollector
-from gateway.routing import Fleet, PolicyChange, Router
+from gateway.routing import PolicyChange
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
+from tests.fakes.alone import make_fleet, make_roster, make_router
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
 from tests.fakes.tally import make_tally
@@ -28,10 +29,12 @@ class Scene:
     def __init__(self, dry: Policy | None = None) -> None:
         backends = {name: ScriptedBackend(name) for name in ("triton", "vllm")}
         settings = ModelSettings("llama", Path(), described(backends), POLICY, dry)
-        self.fleet = Fleet(settings, backends, ProbeSettings())
-        self.router = Router([self.fleet])
+        self.fleet = make_fleet(settings, backends, ProbeSettings())
+        self.router = make_router([self.fleet])
         self.clock = Clock()
-        self.metrics = Metrics(make_tally({"llama": list(backends)}), self.router.flows(), clock=self.clock)
+        self.metrics = Metrics(
+            make_tally({"llama": list(backends)}), self.router.flows(), make_roster(), clock=self.clock
+        )
         self.metrics.add(RoutingCollector(self.router.state))
 
     def request(self, run: str | None = None) -> GenerateRequest:
@@ -214,7 +217,7 @@ def test_refusals_are_counted_by_code(scene: Scene) -> None:
 def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
     for health in scene.fleet.healths.values():
         health.is_ready = True
-    with scene.router.lease(scene.request()), scene.router.lease(scene.request()):
+    with scene.fleet.lease(scene.request()), scene.fleet.lease(scene.request()):
         assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=1, vllm=1)
         assert scene.samples("crossover_policy_side") == labelled("crossover_policy_side", triton=0, vllm=1)
         assert scene.value("crossover_policy_switches_total", "llama") == 1
@@ -228,7 +231,7 @@ def test_a_scrape_shows_what_the_policy_on_trial_would_have_done(scene: Scene) -
     tried = Scene(dry=Threshold("triton", "vllm", up=1, down=0))
     for health in tried.fleet.healths.values():
         health.is_ready = True
-    tried.router.lease(tried.request()).close()
+    tried.fleet.lease(tried.request()).close()
     shown = tried.metrics.render().decode()
     assert 'crossover_dry_choices_total{backend="triton",dry="vllm",model="llama"} 1.0' in shown
     assert 'crossover_dry_choices_total{backend="vllm",dry="triton",model="llama"} 0.0' in shown

@@ -1,26 +1,20 @@
 """Numbers of several workers in one map: added up, named alike, and kept when a worker is replaced."""
 
-import os
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from gateway.metrics.names import CAPACITY, OTHER_NAME
-from gateway.metrics.tally import OUTCOMES, PROMPT, REFUSED, TTFT_BUCKETS_S, Tally, TallySpans
-from gateway.shared import Memory, NodeLock, Plan, Seat
+from gateway.metrics.tally import OUTCOMES, PROMPT, REFUSED, TTFT_BUCKETS_S, Tally
+from tests.fakes.seats import make_seats
 
 BACKENDS = {"llama": ("triton", "vllm"), "qwen": ("vllm",)}
 
 
 @pytest.fixture
-def tallies() -> Iterator[list[Tally]]:
+def tallies() -> list[Tally]:
     """Of two workers."""
-    plan = Plan()
-    spans = TallySpans.lay(plan, BACKENDS, workers=2)
-    memory = Memory.create(plan.size)
-    assert memory.fd is not None
-    yield [Tally(BACKENDS, spans, Seat(memory, NodeLock(memory.fd), index, workers=2)) for index in range(2)]
-    os.close(memory.fd)
+    return [Tally(BACKENDS, seat) for seat in make_seats(2)]
 
 
 def test_what_workers_count_adds_up_in_each_of_them(tallies: list[Tally]) -> None:
@@ -89,10 +83,8 @@ def test_names_beyond_the_room_count_as_other(tallies: list[Tally]) -> None:
 
 
 def test_a_worker_that_takes_over_a_row_counts_on_from_there(tallies: list[Tally]) -> None:
-    plan = Plan()
-    spans = TallySpans.lay(plan, BACKENDS, workers=1)
-    memory = Memory.private(plan.size)
-    for total in (1, 2):
-        successor = Tally(BACKENDS, spans, Seat(memory, NodeLock(None)))
+    seats = [replace(seat, index=0, workers=1) for seat in make_seats(2)]
+    for total, seat in enumerate(seats, 1):
+        successor = Tally(BACKENDS, seat)
         successor.refuse("overloaded")
         assert dict(successor.by_name(REFUSED)) == {"overloaded": total}

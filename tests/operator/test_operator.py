@@ -134,7 +134,7 @@ def test_a_new_policy_is_in_force_once_it_is_answered() -> None:
         response = put(gateway, {**BODY, "up": 1, "down": 0, "calibration": "run-7", "by": "alice"})
         assert response.status_code == 200
         assert (response.json()["version"], response.json()["up"], response.json()["by"]) == (2, 1, "alice")
-        with gateway.router.lease(gateway.request()) as lease:
+        with gateway.router.find("llama").lease(gateway.request()) as lease:
             assert lease.route.backend == "vllm"
         history = ask(gateway, "GET", "/admin/state").json()["models"][0]["history"]
         assert [(entry["version"], entry["by"], entry["calibration"]) for entry in history] == [
@@ -241,7 +241,7 @@ def test_state_tells_what_is_in_flight_and_what_steers() -> None:
     with Operated(models={"llama": policy}).serving() as gateway:
         gateway.backends["llama"]["triton"].capabilities = frozenset({Need.LOGIT_BIAS, Need.GUIDE})
         gateway.backends["llama"]["vllm"].capabilities = frozenset()
-        lease = gateway.router.lease
+        lease = gateway.router.find("llama").lease
         measured = gateway.request(pin="vllm", run="calibration-1")
         with lease(measured), lease(measured), lease(gateway.request()):
             (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
@@ -257,7 +257,7 @@ def test_state_tells_what_is_in_flight_and_what_steers() -> None:
 def test_state_shows_the_policy_on_trial() -> None:
     dry = Threshold(low="triton", high="vllm", up=1, down=0)
     with Operated(dry=dry).serving() as gateway:
-        gateway.router.lease(gateway.request()).close()
+        gateway.router.find("llama").lease(gateway.request()).close()
         (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
     shown = model["dry"]
     assert {key: shown[key] for key in ("kind", "up", "down", "side", "split", "switches")} == {
@@ -273,7 +273,7 @@ def test_state_shows_the_policy_on_trial() -> None:
 
 
 def test_state_names_the_workers_and_who_answered(shared: Operated) -> None:
-    with shared.router.lease(shared.request()):
+    with shared.router.find("llama").lease(shared.request()):
         state = ask(shared, "GET", "/admin/state").json()
     assert state["answered_by"] == 0
     assert (state["generation"], state["restart"]) == (1, None)
@@ -300,12 +300,12 @@ def test_a_backend_that_drains_gets_pinned_requests_only() -> None:
         model = ask(gateway, "PUT", path, json={"draining": True}).json()
         assert [view["draining"] for view in model["backends"].values()] == [True, False]
         with (
-            gateway.router.lease(gateway.request()) as placed,
-            gateway.router.lease(gateway.request(pin="triton")) as pinned,
+            gateway.router.find("llama").lease(gateway.request()) as placed,
+            gateway.router.find("llama").lease(gateway.request(pin="triton")) as pinned,
         ):
             assert (placed.route.backend, pinned.route.backend) == ("vllm", "triton")
         ask(gateway, "PUT", path, json={"draining": False})
-        assert gateway.router.lease(gateway.request()).route.backend == "triton"
+        assert gateway.router.find("llama").lease(gateway.request()).route.backend == "triton"
 
 
 def test_the_last_backend_in_use_is_drained_by_force_only() -> None:
@@ -315,7 +315,7 @@ def test_the_last_backend_in_use_is_drained_by_force_only() -> None:
         refused = ask(gateway, "PUT", paths[1], json={"draining": True})
         assert (refused.status_code, error(refused)["code"]) == (409, "last_backend")
         assert '"force": true' in error(refused)["message"]
-        assert gateway.router.lease(gateway.request()).route.backend == "vllm"
+        assert gateway.router.find("llama").lease(gateway.request()).route.backend == "vllm"
         assert ask(gateway, "PUT", paths[1], json={"draining": True, "force": True}).status_code == 200
         assert ask(gateway, "PUT", paths[1], json={"draining": False}).status_code == 200
 

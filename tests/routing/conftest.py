@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.core import GenerateRequest, Need, Policy, Prompt, SamplingParams
-from gateway.routing import Fleet, Router
 from gateway.routing.policies import Curve, Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings, QueueSettings
+from tests.fakes.alone import make_fleet, make_router
 from tests.fakes.backend import ScriptedBackend, described
 
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
@@ -46,8 +46,8 @@ class Node:
         for name, needs in self.able.items():
             self.backends[name].capabilities = frozenset(needs)
         settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry, queue=self.queue)
-        self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
-        self.router = Router([self.fleet])
+        self.fleet = make_fleet(settings, self.backends, PROBE, self.clock)
+        self.router = make_router([self.fleet])
         self.ready(*self.names)
 
     def ready(self, *names: str) -> None:

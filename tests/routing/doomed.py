@@ -12,7 +12,8 @@ from typing import Never, cast
 from gateway.core import Route, State
 from gateway.routing.ledger import Ledger
 from gateway.shared import Seat
-from tests.routing.hammer import BACKENDS, Ground
+from tests.routing.choices import place
+from tests.routing.hammer import BACKENDS
 
 WORKERS = 2
 
@@ -43,18 +44,18 @@ def to_vllm(_: Mapping[str, int], state: State) -> tuple[Route, State]:
 
 def hold(ledger: Ledger) -> None:
     for sequences, steers in ((1, True), (3, True), (2, False)):
-        ledger.place(to_vllm, sequences=sequences, steers=steers)
+        place(ledger, to_vllm, sequences=sequences, steers=steers)
     ledger.report("vllm", is_ready=False)
     die()
 
 
 def choose(ledger: Ledger) -> None:
-    ledger.place(to_vllm, steers=True)
-    ledger.place(lambda _counts, _state: die(), steers=True)
+    place(ledger, to_vllm, steers=True)
+    place(ledger, lambda _counts, _state: die(), steers=True)
 
 
 def switch(ledger: Ledger) -> None:
-    ledger.place(lambda _counts, _state: (Route("vllm", "test"), DEADLY), steers=True)
+    place(ledger, lambda _counts, _state: (Route("vllm", "test"), DEADLY), steers=True)
 
 
 def replace(ledger: Ledger) -> None:
@@ -64,5 +65,4 @@ def replace(ledger: Ledger) -> None:
 DEEDS: Mapping[str, Callable[[Ledger], None]] = {deed.__name__: deed for deed in (hold, choose, switch, replace)}
 
 if __name__ == "__main__":
-    ground = Ground.lay(WORKERS)
-    DEEDS[sys.argv[2]](Ledger(BACKENDS, ground.ledger, Seat.take(ground.size, WORKERS, 1, int(sys.argv[1]))))
+    DEEDS[sys.argv[2]](Ledger(BACKENDS, Seat.take(WORKERS, 1, int(sys.argv[1]))))

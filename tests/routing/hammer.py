@@ -8,13 +8,13 @@ import random
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
 from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, State
-from gateway.routing.ledger import Lease, Ledger, LedgerSpans
+from gateway.routing.ledger import Lease, Ledger
 from gateway.routing.policies import Threshold
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Seat
+from tests.routing.choices import move, place
 
 BACKENDS = ("triton", "vllm")
 POLICY = Threshold(low="triton", high="vllm", up=12, down=6, dwell_s=0)
@@ -22,23 +22,12 @@ REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens
 REQUESTS = (REQUEST, REQUEST, replace(REQUEST, sequences=4))
 
 
-@dataclass(frozen=True)
 class Ground:
-    """The map of a hammering: a ledger, and beside it what each process says it has done."""
+    """What a hammering shares: a ledger, and beside it what each process says it has done."""
 
-    size: int
-    ledger: LedgerSpans
-    arrived: Span
-    placed: Span
-    releasing: Span
-    released: Span
-
-    @classmethod
-    def lay(cls, workers: int) -> Self:
-        plan = Plan()
-        ledger = LedgerSpans.lay(plan, BACKENDS, workers)
-        arrived, placed, releasing, released = (plan.words(workers) for _ in range(4))
-        return cls(plan.size, ledger, arrived, placed, releasing, released)
+    def __init__(self, seat: Seat) -> None:
+        self.ledger = Ledger(BACKENDS, seat)
+        self.arrived, self.placed, self.releasing, self.released = (seat.memory.ints(seat.workers) for _ in range(4))
 
 
 class Hammer:
@@ -47,10 +36,8 @@ class Hammer:
 
     def __init__(self, seat: Seat, ground: Ground) -> None:
         self._index = seat.index
-        self._ledger = Ledger(BACKENDS, ground.ledger, seat)
-        self._placed, self._releasing, self._released = map(
-            seat.memory.ints, (ground.placed, ground.releasing, ground.released)
-        )
+        self._ledger = ground.ledger
+        self._placed, self._releasing, self._released = ground.placed, ground.releasing, ground.released
         self._policy = POLICY
         self._slots: list[tuple[Lease, int]] = []
         self.faults: list[str] = []
@@ -69,7 +56,7 @@ class Hammer:
             self._placed[self._index] += request.sequences  # under the ledger's lock, as the count that follows
             return choice
 
-        slot = self._ledger.place(choose, sequences=request.sequences, steers=True)
+        slot = place(self._ledger, choose, sequences=request.sequences, steers=True)
         self._slots.append((slot, request.sequences))
 
     def release(self, slot: Lease, sequences: int) -> None:
@@ -87,7 +74,7 @@ class Hammer:
             has_room = slot.route.backend == "vllm" and counts["triton"] + sequences < POLICY.up
             return Route("triton" if has_room else "vllm", "move"), state
 
-        self._ledger.move(slot, choose)
+        move(self._ledger, slot, choose)
 
     def run(self, times: int) -> None:
         chance = random.Random(self._index)
@@ -102,12 +89,11 @@ class Hammer:
 
 
 def main(fd: int, workers: int, index: int, times: int) -> None:
-    ground = Ground.lay(workers)
-    seat = Seat.take(ground.size, workers, index, fd)
+    seat = Seat.take(workers, index, fd)
+    ground = Ground(seat)
     hammer = Hammer(seat, ground)
-    arrived = seat.memory.ints(ground.arrived)
-    arrived[index] = 1
-    while sum(arrived) < workers:  # or the first would be done before the last has been started
+    ground.arrived[index] = 1
+    while sum(ground.arrived) < workers:  # or the first would be done before the last has been started
         time.sleep(0.001)
     hammer.run(times)
     sys.exit("; ".join(hammer.faults[:5]) or 0)

@@ -17,7 +17,7 @@ LOW = Threshold(low="triton", high="vllm", up=10_000, down=1)
 
 
 def fill(node: Node, count: int) -> Sequence[Lease]:
-    return [node.router.lease(request_of()) for _ in range(count)]
+    return [node.fleet.lease(request_of()) for _ in range(count)]
 
 
 def refuse(error: GatewayError) -> None:
@@ -29,7 +29,7 @@ def test_what_one_engine_has_no_room_for_goes_to_the_other() -> None:
     backends = [lease.route.backend for lease in fill(node, 2 * ROOM)]
     assert backends == ["triton"] * ROOM + ["vllm"] * ROOM
     with pytest.raises(MustWait):
-        node.router.lease(request_of())
+        node.fleet.lease(request_of())
 
 
 def test_an_ejected_engine_gets_nothing_that_the_other_has_no_room_for() -> None:
@@ -38,9 +38,9 @@ def test_an_ejected_engine_gets_nothing_that_the_other_has_no_room_for() -> None
         node.fleet.ejection.note_end("vllm", GatewayError("out of memory"))
     fill(node, ROOM)
     with pytest.raises(MustWait):
-        node.router.lease(request_of())
+        node.fleet.lease(request_of())
     node.ready("vllm")  # then it is better than none
-    assert node.router.lease(request_of()).route.backend == "vllm"
+    assert node.fleet.lease(request_of()).route.backend == "vllm"
 
 
 def test_a_policy_on_trial_sees_each_request_once() -> None:
@@ -48,9 +48,9 @@ def test_a_policy_on_trial_sees_each_request_once() -> None:
     leases = fill(node, 2 * ROOM)
     admitted = list[Lease]()
     with pytest.raises(MustWait):
-        node.router.lease(request_of())
+        node.fleet.lease(request_of())
     ticket = Ticket[Lease](request_of(), frozenset(), admitted.append, refuse)
-    node.router.wait(ticket, "someone")
+    node.fleet.wait(ticket, "someone")
     for _ in range(10):
         node.router.admit()
     assert not admitted
@@ -78,13 +78,13 @@ def test_prompts_that_wait_for_their_first_token_fill_an_engine_too() -> None:
     node.router.admit()  # reads the capacities
     flow, long = node.fleet.flow.free[node.fleet.state().side], 60_000
     for _ in range(2):
-        lease = node.router.lease(long_request(long))
+        lease = node.fleet.lease(long_request(long))
         assert lease.route.backend == node.fleet.state().side
         flow.begin(long)
     with pytest.raises(MustWait):
-        node.router.lease(long_request(long))
+        node.fleet.lease(long_request(long))
     flow.decode(long, 0.0)
-    node.router.lease(long_request(long))
+    node.fleet.lease(long_request(long))
 
 
 def long_request(tokens: int) -> GenerateRequest:

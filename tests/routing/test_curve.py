@@ -27,7 +27,7 @@ from gateway.routing.policies.curve.planner import Planner, Rules
 from gateway.routing.state_words import STATE_WORDS as ALL_WORDS
 from gateway.routing.state_words import read_state, write_state
 from gateway.shared import Memory as SharedMemory
-from gateway.shared import Plan
+from gateway.shared import as_floats
 from tests.routing.nodes import ANSWER_TOKENS, BEAT_S, LATER, describe_node, make_backend, make_demand, read_node
 
 NAMES = ("triton", "vllm")
@@ -255,10 +255,8 @@ def test_the_policys_words_survive_and_fit() -> None:
     engines = [EngineMemory(*(draw.uniform(-9, 9) for _ in fields(EngineMemory))) for _ in range(2)]
     memory = replace(Memory(engines[0], engines[1]), **values)  # type: ignore[arg-type]  # by name
     assert len(memory.words()) == WORDS <= STATE_WORDS
-    plan = Plan()
-    span = plan.words(ALL_WORDS)
-    shared = SharedMemory.private(plan.size)
-    ints, floats = shared.ints(span), shared.floats(span)
+    ints = SharedMemory().ints(ALL_WORDS)
+    floats = as_floats(ints)
     state = State("vllm", 12.5, 7, memory.words())
     write_state(ints, floats, state, NAMES)
     assert read_state(ints, floats, NAMES) == state

@@ -7,8 +7,9 @@ import pytest
 from gateway.core import NO_CACHE_USE, Arrivals, FirstToken
 from gateway.flow import FIRSTS
 from gateway.lengths import UNKNOWN
-from gateway.routing.demand import BEAT_S, SAMPLES, DemandCounts, DemandSpans
-from gateway.shared import Memory, NodeLock, Plan, Seat
+from gateway.routing.demand import BEAT_S, SAMPLES, DemandCounts
+from gateway.shared import Seat
+from tests.fakes.seats import make_seats
 
 BACKENDS = ("low", "high")
 NONE = {"low": 0, "high": 0}
@@ -16,10 +17,9 @@ NONE = {"low": 0, "high": 0}
 
 def found(workers: int) -> Callable[[int], DemandCounts]:
     """Returns what gives a process its counts, by its seat."""
-    plan = Plan()
-    spans = DemandSpans.lay(plan, BACKENDS, workers)
-    memory = Memory.private(plan.size)
-    return lambda index: DemandCounts(BACKENDS, spans, Seat(memory, NodeLock(None), index, workers))
+    fd = make_seats(1)[0].memory.fd
+    assert fd is not None
+    return lambda index: DemandCounts(BACKENDS, Seat.take(workers, index, fd))
 
 
 def seats(workers: int) -> list[DemandCounts]:

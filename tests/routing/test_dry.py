@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from gateway.core import Load, Need, Needs
-from gateway.routing import DryRun, DrySpans
+from gateway.routing import DryRun
 from gateway.routing.policies import Curve, EngineModel, NodeModel, Threshold
-from gateway.shared import Plan, Seat
+from tests.fakes.seats import make_seats
 from tests.routing.conftest import PLAIN, Node, request_of
 
 NAMES = ("triton", "vllm")
@@ -33,7 +33,7 @@ def choices(node: Node) -> Mapping[tuple[str, str], int]:
 def test_it_chooses_for_every_request_and_the_policy_in_force_places_them() -> None:
     node = Node(HIGHER, dry=LOWER)
     with ExitStack() as stack:
-        placed = [stack.enter_context(node.router.lease(request_of())).route.backend for _ in range(5)]
+        placed = [stack.enter_context(node.fleet.lease(request_of())).route.backend for _ in range(5)]
         assert placed == ["triton"] * 3 + ["vllm"] * 2
         assert choices(node) == {("triton", "triton"): 1, ("triton", "vllm"): 2, ("vllm", "vllm"): 2}
         dry = node.router.model_state().dry
@@ -48,16 +48,16 @@ def test_it_chooses_for_every_request_and_the_policy_in_force_places_them() -> N
 )
 def test_requests_that_no_policy_may_place_are_not_counted(pin: str | None, run: str | None, needs: Needs) -> None:
     node = Node(HIGHER, able={"triton": ()}, dry=LOWER)
-    node.router.lease(request_of(pin=pin, run=run, needs=needs)).close()
+    node.fleet.lease(request_of(pin=pin, run=run, needs=needs)).close()
     assert choices(node) == {}
-    node.router.lease(request_of()).close()
+    node.fleet.lease(request_of()).close()
     assert choices(node) == {("triton", "triton"): 1}
 
 
 def test_it_knows_which_backends_are_ready() -> None:
     node = Node(Threshold(*NAMES, up=9, down=8), dry=LOWER)
     node.ready("triton")
-    with node.router.lease(request_of()), node.router.lease(request_of()):
+    with node.fleet.lease(request_of()), node.fleet.lease(request_of()):
         assert choices(node) == {("triton", "triton"): 2}
 
 
@@ -67,7 +67,7 @@ def test_one_that_plans_does_so_though_the_policy_in_force_does_not() -> None:
     with ExitStack() as stack:
         for _ in range(40):
             for _ in range(5):
-                stack.enter_context(node.router.lease(request_of()))
+                stack.enter_context(node.fleet.lease(request_of()))
             node.clock.now += 0.05
             node.router.plan()
         state = node.router.model_state()
@@ -79,13 +79,7 @@ def test_one_that_plans_does_so_though_the_policy_in_force_does_not() -> None:
 
 
 def test_workers_share_its_side_and_its_counts() -> None:
-    plan = Plan()
-    spans = DrySpans.lay(plan, NAMES, workers=2)
-    first = Seat.found(plan.size, 2)
-    assert first.memory.fd is not None
-    runs = [
-        DryRun(HIGHER, NAMES, spans, seat) for seat in (first, Seat.take(plan.size, 2, index=1, fd=first.memory.fd))
-    ]
+    runs = [DryRun(HIGHER, NAMES, seat) for seat in make_seats(2)]
     runs[0].begin(0.0)
     runs[0].choose(PLAIN, {"triton": Load(3, True), "vllm": Load(0, True)}, "triton", 1.0)
     # Between its down and up the second worker's answer is that of the side to which the first one has gone over.

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from gateway.core import State
-from gateway.routing import LearnedFile, PolicyChange, first_policy
+from gateway.routing import LearnedFile, PolicyChange, PolicyFile, first_policy
 from gateway.routing.learned import NAME, Learned, keeping
 from gateway.routing.policies import Curve, Threshold
 from gateway.routing.policies.curve.learning import SPREAD
@@ -40,7 +40,7 @@ def settings(policy: Curve | Threshold = CURVE) -> ModelSettings:
 
 
 def begin(file: LearnedFile, policy: Curve | Threshold = CURVE) -> State:
-    state, _ = first_policy(settings(policy), learned=file, clock=lambda: 50.0)
+    state, _ = first_policy(settings(policy), PolicyFile(None, [settings(policy)]), file, clock=lambda: 50.0)
     return state
 
 

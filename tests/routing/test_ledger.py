@@ -7,7 +7,9 @@ import pytest
 
 from gateway.core import Route, State
 from gateway.errors import BackendUnavailable
-from gateway.routing.ledger import Choose, Lease, Ledger
+from gateway.routing.ledger import Lease
+from tests.fakes.alone import make_ledger
+from tests.routing.choices import Choose, place
 
 STATE = State("triton", 0.0, 1)
 
@@ -21,15 +23,15 @@ def stand_on(side: str) -> Choose:
 
 
 def test_the_repr_tells_the_counts() -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    ledger = make_ledger(["triton", "vllm"], STATE)
     for _ in range(3):
-        ledger.place(to("triton"), steers=True)
+        place(ledger, to("triton"), steers=True)
     assert repr(ledger) == "<Ledger triton=3 vllm=0>"
 
 
 def test_a_slot_released_twice_is_given_back_once() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
-    first, _second = (ledger.place(to("triton"), steers=True) for _ in range(2))
+    ledger = make_ledger(["triton"], STATE)
+    first, _second = (place(ledger, to("triton"), steers=True) for _ in range(2))
     first.close()
     first.close()
     assert repr(ledger) == "<Ledger triton=1>"
@@ -37,8 +39,8 @@ def test_a_slot_released_twice_is_given_back_once() -> None:
 
 @pytest.mark.parametrize(("steers", "steering"), [(True, 5), (False, 0)])
 def test_a_slot_of_several_sequences_is_taken_and_given_back_as_one(steers: bool, steering: int) -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
-    slot = ledger.place(to("vllm"), sequences=5, steers=steers)
+    ledger = make_ledger(["triton", "vllm"], STATE)
+    slot = place(ledger, to("vllm"), sequences=5, steers=steers)
     taken = ledger.read()
     assert (repr(ledger), taken.steering["vllm"], taken.workers) == ("<Ledger triton=0 vllm=5>", steering, (5,))
     slot.close()
@@ -48,27 +50,27 @@ def test_a_slot_of_several_sequences_is_taken_and_given_back_as_one(steers: bool
 
 
 def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
 
     def refuse(_counts: Mapping[str, int], _state: State) -> tuple[Route, State]:
         raise BackendUnavailable("down")
 
     with pytest.raises(BackendUnavailable):
-        ledger.place(refuse, sequences=2, steers=True)
+        place(ledger, refuse, sequences=2, steers=True)
     assert ledger.read().in_flight == {"triton": 0}
     assert ledger.read().state is STATE
 
 
 def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
-    slot = ledger.place(to("triton"), steers=False)
+    ledger = make_ledger(["triton"], STATE)
+    slot = place(ledger, to("triton"), steers=False)
     seen: list[dict[str, int]] = []
 
     def look(counts: Mapping[str, int], state: State) -> tuple[Route, State]:
         seen.append(dict(counts))
         return Route("triton", "test"), state
 
-    ledger.place(look, steers=True).close()
+    place(ledger, look, steers=True).close()
     assert seen == [{"triton": 0}]
     assert ledger.read().in_flight == {"triton": 1}
     slot.close()
@@ -76,9 +78,9 @@ def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
 
 
 def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    ledger = make_ledger(["triton", "vllm"], STATE)
     for side in ("vllm", "vllm", "triton"):
-        ledger.place(stand_on(side), steers=True)
+        place(ledger, stand_on(side), steers=True)
     ledger.replace(lambda old, text: (State("vllm", old.since, 2), text))
     assert ledger.read().switches == 2
     assert ledger.read().state == State("vllm", 1.0, 2)
@@ -88,14 +90,14 @@ def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
 def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: int) -> None:
     chance = random.Random(seed)
     names = ["triton", "vllm"]
-    ledger = Ledger.alone(names, STATE)
+    ledger = make_ledger(names, STATE)
     held: list[tuple[Lease, int, bool]] = []
     given_back: list[Lease] = []
     for _ in range(400):
         match chance.choice(["place", "place", "release", "again", "fail"]):
             case "place":
                 steers, size = chance.random() < 0.7, chance.randrange(1, 5)
-                held.append((ledger.place(to(chance.choice(names)), sequences=size, steers=steers), size, steers))
+                held.append((place(ledger, to(chance.choice(names)), sequences=size, steers=steers), size, steers))
             case "release" if held:
                 slot, *_ = held.pop(chance.randrange(len(held)))
                 slot.close()
@@ -104,7 +106,7 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
                 chance.choice(given_back).close()
             case "fail":
                 with pytest.raises(KeyError):
-                    ledger.place(to("nobody"), steers=True)
+                    place(ledger, to("nobody"), steers=True)
         expected = {name: sum(size for slot, size, _ in held if slot.route.backend == name) for name in names}
         steering = {
             name: sum(size for slot, size, steers in held if steers and slot.route.backend == name) for name in names
@@ -117,7 +119,7 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
     before = ledger.read()
-    ledger.place(to("triton"), steers=True)
+    place(ledger, to("triton"), steers=True)
     assert before.in_flight == {"triton": 0}

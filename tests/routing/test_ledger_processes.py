@@ -12,7 +12,9 @@ import pytest
 from gateway.core import State
 from gateway.routing.ledger import Ledger
 from gateway.shared import Seat
+from tests.fakes.seats import SIZE
 from tests.routing import doomed
+from tests.routing.choices import place
 from tests.routing.hammer import BACKENDS, Ground
 from tests.routing.test_ledger import stand_on, to
 
@@ -23,11 +25,10 @@ TEXT = b"the policy in force"
 @contextmanager
 def founded(workers: int) -> Iterator[tuple[Ground, Seat, Ledger]]:
     """A ledger in a map for several processes; this one has the first seat."""
-    ground = Ground.lay(workers)
-    seat = Seat.found(ground.size, workers)
-    ledger = Ledger(BACKENDS, ground.ledger, seat)
-    ledger.begin(FIRST, TEXT)
-    yield ground, seat, ledger
+    seat = Seat.found(SIZE, workers)
+    ground = Ground(seat)
+    ground.ledger.adopt(FIRST, TEXT)
+    yield ground, seat, ground.ledger
     assert seat.memory.fd is not None
     os.close(seat.memory.fd)
 
@@ -44,7 +45,7 @@ def test_every_choice_of_many_processes_sees_the_exact_count_and_none_overshoots
     with founded(workers) as (ground, seat, ledger):
         hammers = [start(seat, "tests.routing.hammer", workers, index, times) for index in range(workers)]
         assert [(hammer.communicate()[1], hammer.returncode) for hammer in hammers] == [("", 0)] * workers
-        placed, released = (sum(seat.memory.ints(span)) for span in (ground.placed, ground.released))
+        placed, released = sum(ground.placed), sum(ground.released)
         assert placed == released > workers * times
         after = ledger.read()
         assert repr(ledger) == "<Ledger triton=0 vllm=0>"
@@ -55,15 +56,15 @@ def test_every_choice_of_many_processes_sees_the_exact_count_and_none_overshoots
 @pytest.mark.parametrize("deed", doomed.DEEDS)
 def test_a_worker_killed_anywhere_leaves_nothing_behind(deed: str) -> None:
     with founded(doomed.WORKERS) as (_, seat, ledger):
-        mine = ledger.place(to("triton"), steers=True)
+        mine = place(ledger, to("triton"), steers=True)
         process = start(seat, "tests.routing.doomed", deed)
         assert (process.communicate()[1], process.returncode) == ("", -signal.SIGKILL)
-        ledger.place(to("triton"), steers=True).close()  # the dead do not hold the lock
+        place(ledger, to("triton"), steers=True).close()  # the dead do not hold the lock
         ledger.clear(1)
         after = ledger.read()
         assert (after.in_flight, after.steering) == ({"triton": 1, "vllm": 0}, {"triton": 1, "vllm": 0})
         assert (after.state, after.text, after.switches, after.doubted) == (FIRST, TEXT, 0, frozenset())
-        ledger.place(stand_on("vllm"), steers=True)
+        place(ledger, stand_on("vllm"), steers=True)
         ledger.replace(lambda old, text: (State(old.side, 2.0, 2), text + b" and the next"))
         after = ledger.read()
         assert (after.state, after.text, after.switches) == (State("vllm", 2.0, 2), TEXT + b" and the next", 1)
@@ -72,10 +73,10 @@ def test_a_worker_killed_anywhere_leaves_nothing_behind(deed: str) -> None:
 
 
 def test_what_one_worker_writes_the_other_reads() -> None:
-    with founded(2) as (ground, seat, first):
+    with founded(2) as (_, seat, first):
         assert seat.memory.fd is not None
-        second = Ledger(BACKENDS, ground.ledger, Seat.take(ground.size, 2, 1, seat.memory.fd))
-        slots = [ledger.place(to("vllm"), steers=ledger is first) for ledger in (first, second, second)]
+        second = Ledger(BACKENDS, Seat.take(2, 1, seat.memory.fd))
+        slots = [place(ledger, to("vllm"), steers=ledger is first) for ledger in (first, second, second)]
         second.replace(lambda old, _: (State("vllm", 5.0, 2, (1.5, -1e9)), b"new"))
         second.report("vllm", is_ready=False)
         seen = first.read()
@@ -92,7 +93,7 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         assert second.read().doubted == set()  # one knows one's own doubts
         second.drain("triton", is_draining=True)
         assert first.glance() == (State("vllm", 5.0, 2, (1.5, -1e9)), frozenset({"triton"}))
-        first.place(stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
+        place(first, stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
         assert second.read().draining == {"triton"}
         first.drain("triton", is_draining=False)
         assert second.read().draining == set()

@@ -13,9 +13,9 @@ import pytest
 from gateway.core import Policy
 from gateway.flow import Flow
 from gateway.lengths import Lengths, find_bound
-from gateway.routing.demand import BEAT_S, DemandCounts, DemandSpans
+from gateway.routing.demand import BEAT_S, DemandCounts
 from gateway.routing.policies import Curve, Threshold
-from gateway.shared import Plan, Seat
+from gateway.shared import Seat
 from tests.routing.nodes import LATER
 from tests.routing.test_curve import PARTITIONED, REQUEST, SHARED, demand, loads
 
@@ -41,9 +41,8 @@ class Worker:
     """A worker's counts with so many streams under way."""
 
     def __init__(self, streams: int) -> None:
-        plan, chance = Plan(), Random(1)
-        spans = DemandSpans.lay(plan, BACKENDS, workers=1)
-        self._counts = DemandCounts(BACKENDS, spans, Seat.alone(plan.size))
+        chance = Random(1)
+        self._counts = DemandCounts(BACKENDS, Seat.alone())
         self._in_flight = {"triton": streams, "vllm": 0}
         self._now = LATER
         flow, lengths = self._counts.flow.free["triton"], self._counts.flow.lengths

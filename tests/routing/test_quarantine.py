@@ -1,12 +1,10 @@
 """What workers share of requests whose engine was lost: as tables, without a loop."""
 
-from dataclasses import replace
-
 import pytest
 
 from gateway.errors import RequestQuarantined
 from gateway.routing.quarantine import MOST_REFUSED, REFUSED_S, Quarantine
-from gateway.shared import Plan, Seat
+from tests.fakes.seats import make_seats
 
 
 class Clock:
@@ -19,10 +17,8 @@ class Clock:
 
 def make_pair(clock: Clock) -> tuple[Quarantine, Quarantine]:
     """That of two workers."""
-    plan = Plan()
-    span = Quarantine.plan(plan, workers=2)
-    seat = Seat.alone(plan.size, workers=2)
-    return Quarantine(span, seat, clock), Quarantine(span, replace(seat, index=1), clock)
+    first, second = make_seats(2)
+    return Quarantine(first, clock), Quarantine(second, clock)
 
 
 def is_refused(quarantine: Quarantine, digest: int) -> bool:

@@ -8,8 +8,9 @@ import pytest
 
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, ModelNotFound, PolicyChanged
-from gateway.routing import BEAT_S, PolicyChange, Router
+from gateway.routing import BEAT_S, PolicyChange
 from gateway.routing.policies import Curve, Threshold
+from tests.fakes.alone import make_router
 from tests.fakes.backend import Pause
 from tests.fakes.sink import RecordingSink
 from tests.routing.conftest import Node, request_of
@@ -24,7 +25,7 @@ def change(**edits: object) -> PolicyChange:
 
 def test_a_burst_splits_exactly_at_the_threshold(node: Node) -> None:
     with ExitStack() as stack:
-        chosen = [stack.enter_context(node.router.lease(request_of())).route.backend for _ in range(10)]
+        chosen = [stack.enter_context(node.fleet.lease(request_of())).route.backend for _ in range(10)]
         assert chosen == ["triton"] * 3 + ["vllm"] * 7
         assert repr(node.router) == "<Router llama triton=3 vllm=7>"
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
@@ -33,7 +34,7 @@ def test_a_burst_splits_exactly_at_the_threshold(node: Node) -> None:
 def test_a_request_counts_with_all_its_sequences_and_for_the_side_as_one_at_first() -> None:
     node = Node(replace(POLICY, up=12, down=6))
     with ExitStack() as stack:
-        routes = [stack.enter_context(node.router.lease(request_of(sequences=3))).route for _ in range(13)]
+        routes = [stack.enter_context(node.fleet.lease(request_of(sequences=3))).route for _ in range(13)]
         assert [route.backend for route in routes] == ["triton"] * 11 + ["vllm"] * 2
         assert routes[11].reason == "threshold in_flight=12 up=12 down=6"
         assert repr(node.router) == "<Router llama triton=33 vllm=6>"
@@ -45,15 +46,15 @@ def test_choices_count_for_the_side_by_their_mean_of_the_last_minute() -> None:
     ledger, seen = node.fleet._ledger, list[int]()
 
     def in_flight() -> int:
-        with node.router.lease(request_of()) as lease:
+        with node.fleet.lease(request_of()) as lease:
             return int(lease.route.reason.split()[1].removeprefix("in_flight="))
 
-    with node.router.lease(request_of(sequences=41)) as held:
+    with node.fleet.lease(request_of(sequences=41)) as held:
         for second in range(0, 181, 60):
             ledger.note_choices(1000.0 + second)
             seen.append(in_flight())
         assert seen == [2, 27, 37, 40]  # of 40 choices 63 % count after a minute
-        node.router.move(held, request_of(sequences=41), avoid={held.route.backend})
+        node.fleet.move(held, request_of(sequences=41), avoid={held.route.backend})
         assert in_flight() == 40
     assert in_flight() == 39
     for second in range(240, 600, 60):
@@ -63,7 +64,7 @@ def test_choices_count_for_the_side_by_their_mean_of_the_last_minute() -> None:
 
 def test_a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error(node: Node) -> None:
     def fail() -> None:
-        with node.router.lease(request_of()):
+        with node.fleet.lease(request_of()):
             assert repr(node.router) == "<Router llama triton=1 vllm=0>"
             raise ZeroDivisionError
 
@@ -75,7 +76,7 @@ def test_a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error(node: N
 @pytest.mark.parametrize("sequences", [1, 3])
 async def test_a_lease_is_given_back_when_its_task_is_cancelled(node: Node, sequences: int) -> None:
     async def hold() -> None:
-        with node.router.lease(request_of(sequences=sequences)):
+        with node.fleet.lease(request_of(sequences=sequences)):
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as tasks:
@@ -89,14 +90,14 @@ async def test_a_lease_is_given_back_when_its_task_is_cancelled(node: Node, sequ
 
 def test_a_model_nobody_serves_is_not_found(node: Node) -> None:
     with pytest.raises(ModelNotFound, match="'gpt'"):
-        node.router.lease(request_of(model="gpt"))
+        node.router.find("gpt")
 
 
 def test_a_model_with_one_backend_needs_no_policy() -> None:
     node = Node(policy=None, names=("vllm",))
-    with node.router.lease(request_of()) as lease:
+    with node.fleet.lease(request_of()) as lease:
         assert (lease.route.backend, lease.route.reason) == ("vllm", "single in_flight=1")
-    with node.router.lease(request_of(sequences=4)) as lease:
+    with node.fleet.lease(request_of(sequences=4)) as lease:
         assert (lease.route.backend, lease.route.reason) == ("vllm", "single in_flight=4")
 
 
@@ -106,23 +107,23 @@ def test_a_model_with_one_backend_needs_no_policy() -> None:
 @pytest.mark.parametrize("pin", ["triton", "vllm"])
 def test_a_pin_is_obeyed_whatever_the_load(node: Node, pin: str) -> None:
     with ExitStack() as stack:
-        routes = [stack.enter_context(node.router.lease(request_of(pin=pin))).route for _ in range(10)]
+        routes = [stack.enter_context(node.fleet.lease(request_of(pin=pin))).route for _ in range(10)]
     assert {(route.backend, route.reason) for route in routes} == {(pin, "pin")}
 
 
 def test_an_unknown_pin_is_a_bad_request_that_names_the_header(node: Node) -> None:
     with pytest.raises(InvalidRequest, match="it has triton, vllm") as caught:
-        node.router.lease(request_of(pin="x"))
+        node.fleet.lease(request_of(pin="x"))
     assert caught.value.param == "x-crossover-pin"
 
 
 def test_a_pinned_request_is_never_moved_elsewhere(node: Node) -> None:
     node.ready("vllm")
     with pytest.raises(BackendUnavailable, match="triton"):
-        node.router.lease(request_of(pin="triton"))
+        node.fleet.lease(request_of(pin="triton"))
     node.ready("triton", "vllm")
     with pytest.raises(BackendUnavailable):
-        node.router.lease(request_of(pin="triton"), avoid={"triton"})
+        node.fleet.lease(request_of(pin="triton"), avoid={"triton"})
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
@@ -139,15 +140,15 @@ def test_only_a_tagged_and_pinned_request_does_not_steer(
 ) -> None:
     with ExitStack() as stack:
         for _ in range(6):
-            stack.enter_context(node.router.lease(request_of(pin=pin, run=run)))
+            stack.enter_context(node.fleet.lease(request_of(pin=pin, run=run)))
         assert sum(backend.in_flight for backend in node.router.state()[0].backends.values()) == 6
-        assert stack.enter_context(node.router.lease(request_of())).route.backend == chosen
+        assert stack.enter_context(node.fleet.lease(request_of())).route.backend == chosen
 
 
 def test_a_pin_does_not_move_the_side(node: Node) -> None:
     with ExitStack() as stack:
         for _ in range(9):
-            stack.enter_context(node.router.lease(request_of(pin="triton")))
+            stack.enter_context(node.fleet.lease(request_of(pin="triton")))
         assert node.router.model_state().side == "triton"
 
 
@@ -156,13 +157,13 @@ def test_a_pin_does_not_move_the_side(node: Node) -> None:
 
 def test_a_backend_that_is_down_is_no_candidate(node: Node) -> None:
     node.fleet.healths["triton"].doubt("it is away")
-    with node.router.lease(request_of()) as lease:
+    with node.fleet.lease(request_of()) as lease:
         assert lease.route.backend == "vllm"
         assert lease.route.reason == "threshold in_flight=1 up=4 down=2 triton=unavailable"
 
 
 def test_a_retry_avoids_the_backend_that_failed(node: Node) -> None:
-    with node.router.lease(request_of(), avoid={"triton"}) as lease:
+    with node.fleet.lease(request_of(), avoid={"triton"}) as lease:
         assert lease.route.backend == "vllm"
 
 
@@ -170,7 +171,7 @@ def test_a_retry_avoids_the_backend_that_failed(node: Node) -> None:
 def test_without_a_candidate_nothing_is_counted(node: Node, ready: tuple[str, ...], avoid: tuple[str, ...]) -> None:
     node.ready(*ready)
     with pytest.raises(BackendUnavailable, match="no backend of model llama is ready"):
-        node.router.lease(request_of(), avoid=avoid)
+        node.fleet.lease(request_of(), avoid=avoid)
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
@@ -178,10 +179,10 @@ def test_without_a_candidate_nothing_is_counted(node: Node, ready: tuple[str, ..
 
 
 def test_a_new_policy_holds_from_the_next_lease(node: Node) -> None:
-    with node.router.lease(request_of()) as before:
+    with node.fleet.lease(request_of()) as before:
         state = node.router.set_policy(change(up=1, down=0))
         assert state.current.version == 2
-        with node.router.lease(request_of()) as after:
+        with node.fleet.lease(request_of()) as after:
             assert (before.route.backend, after.route.backend) == ("triton", "vllm")
             assert after.route.reason == "threshold in_flight=2 up=1 down=0"
             assert repr(node.router) == "<Router llama triton=1 vllm=1>"
@@ -190,20 +191,20 @@ def test_a_new_policy_holds_from_the_next_lease(node: Node) -> None:
 def test_a_new_policy_keeps_the_side_inside_its_band(node: Node) -> None:
     with ExitStack() as stack:
         for _ in range(4):
-            stack.enter_context(node.router.lease(request_of()))
+            stack.enter_context(node.fleet.lease(request_of()))
         assert node.router.model_state().side == "vllm"
         node.router.set_policy(change(up=40, down=3))
-        assert stack.enter_context(node.router.lease(request_of())).route.backend == "vllm"
+        assert stack.enter_context(node.fleet.lease(request_of())).route.backend == "vllm"
         node.router.set_policy(change(up=40, down=10))
-        assert stack.enter_context(node.router.lease(request_of())).route.backend == "triton"
+        assert stack.enter_context(node.fleet.lease(request_of())).route.backend == "triton"
 
 
 def test_a_new_policy_does_not_wait_for_the_old_ones_dwell() -> None:
     node = Node(replace(POLICY, up=1, down=0, dwell_s=60))
-    with node.router.lease(request_of()) as lease:
+    with node.fleet.lease(request_of()) as lease:
         assert lease.route.backend == "vllm"
     node.router.set_policy(change(up=40, down=30, dwell_s=60))
-    with node.router.lease(request_of()) as lease:
+    with node.fleet.lease(request_of()) as lease:
         assert lease.route.backend == "triton"
 
 
@@ -243,7 +244,7 @@ def test_a_model_with_one_backend_has_no_policy_to_change() -> None:
 def test_with_several_models_a_change_must_name_one() -> None:
     first, second = Node(POLICY), Node(POLICY)
     second.fleet.model = "qwen"
-    router = Router([first.fleet, second.fleet])
+    router = make_router([first.fleet, second.fleet])
     with pytest.raises(InvalidRequest, match="name one of llama, qwen"):
         router.set_policy(change(up=9))
     router.set_policy(replace(change(up=9), model="qwen"))
@@ -259,7 +260,7 @@ async def test_a_threshold_changed_under_load_drops_nothing(node: Node) -> None:
     async def client() -> None:
         for _ in range(20):
             sink = RecordingSink()
-            with node.router.lease(request_of()) as lease:
+            with node.fleet.lease(request_of()) as lease:
                 used.add(lease.route.backend)
                 sink.call = node.backends[lease.route.backend].start(request_of(), sink)
                 endings.append(await sink.ended())
@@ -283,7 +284,7 @@ def test_a_wrong_model_is_logged_within_twenty_seconds_and_shown(caplog: pytest.
     step_s = 2 * read_node().low.decode_ms(count, count * 200) / 1e3
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(node.router.lease(request_of()))
+            stack.enter_context(node.fleet.lease(request_of()))
             flow.begin(100)
             flow.decode(100, node.clock.now)
         flow.held = count * 200

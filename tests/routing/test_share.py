@@ -83,7 +83,7 @@ def test_a_model_goes_from_one_engine_to_a_share_and_to_a_threshold_without_a_br
     for settings, expected in steps:
         node.router.set_policy(PolicyChange(settings, by="test"))
         assert node.router.model_state().current.policy == settings
-        leases = [node.router.lease(request_of(request_id=request.request_id)) for request in MANY[:20]]
+        leases = [node.fleet.lease(request_of(request_id=request.request_id)) for request in MANY[:20]]
         assert {lease.route.backend for lease in leases} == expected
         for lease in leases:
             lease.close()

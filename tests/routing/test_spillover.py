@@ -39,12 +39,12 @@ def test_low_keeps_so_many_and_the_rest_spill_over(
 
 def test_what_ends_makes_room_and_a_policy_before_it_needs_no_break() -> None:
     node = Node(Threshold(low="triton", high="vllm", up=1, down=0))
-    first = node.router.lease(request_of())
+    first = node.fleet.lease(request_of())
     node.router.set_policy(PolicyChange(POLICY, by="test"))
-    leases = [node.router.lease(request_of()) for _ in range(6)]
+    leases = [node.fleet.lease(request_of()) for _ in range(6)]
     assert [lease.route.backend for lease in (first, *leases)] == ["vllm", *["triton"] * 4, "vllm", "vllm"]
     leases[0].close()
-    with node.router.lease(request_of()) as lease:
+    with node.fleet.lease(request_of()) as lease:
         assert lease.route.backend == "triton"
     for lease in (first, *leases):
         lease.close()

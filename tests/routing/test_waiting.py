@@ -7,9 +7,9 @@ import pytest
 
 from gateway.core import Need
 from gateway.errors import GatewayError, Overloaded
-from gateway.routing.waiting import RATE_S, Ticket, WaitingRoom, WaitingSpans
+from gateway.routing.waiting import RATE_S, Ticket, WaitingRoom
 from gateway.settings import QueueSettings
-from gateway.shared import Plan, Seat
+from tests.fakes.seats import make_seats
 from tests.routing.conftest import Clock, request_of
 
 QUEUE = QueueSettings(max_waiting=100, max_wait_s=30.0)
@@ -23,12 +23,7 @@ class Rooms:
     refused: dict[str, GatewayError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        plan = Plan()
-        spans = WaitingSpans.lay(plan, workers=2)
-        first = Seat.found(plan.size, 2)
-        assert first.memory.fd is not None
-        seats = (first, Seat.take(plan.size, 2, 1, first.memory.fd))
-        self.rooms: Sequence[WaitingRoom[str]] = [WaitingRoom(spans, seat, self.clock) for seat in seats]
+        self.rooms: Sequence[WaitingRoom[str]] = [WaitingRoom(seat, self.clock) for seat in make_seats(2)]
 
     def join(
         self,

@@ -9,10 +9,10 @@ from typing import Any
 from gateway.app import compose
 from gateway.backends.relay import RelayServer
 from gateway.client_http import ClientConnection
-from gateway.routing import Fleet
 from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane
 from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, QueueSettings, RelaySettings, Settings
+from tests.fakes.alone import make_fleet
 from tests.fakes.openai import FakeOpenAI
 from tests.serving.stack import LIMITS, MODEL, ServedApp, eventually, live_tasks, serving
 
@@ -55,7 +55,7 @@ def _make(
     policy = Threshold(low="low", high="high", up=5, down=2, dwell_s=0)
     model = ModelSettings(id=MODEL, tokenizer=None, backends=backends, policy=policy, queue=QueueSettings(max_wait_s=0))
     servers = {name: RelayServer(backend) for name, backend in backends.items()}
-    fleet = Fleet(model, servers, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
+    fleet = make_fleet(model, servers, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     app = compose(Settings((model,), "127.0.0.1:0", limits=limits, **others), {MODEL: RelayLane(servers)}, [fleet])
     return RelayStack(low, high, servers, app=app)
 

@@ -24,7 +24,6 @@ from gateway.app import App, compose
 from gateway.client_http import ClientConnection
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from gateway.routing import Fleet
 from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane, TokenLane
 from gateway.settings import (
@@ -36,6 +35,7 @@ from gateway.settings import (
     StreamSettings,
     TritonSettings,
 )
+from tests.fakes.alone import make_fleet
 from tests.fakes.backend import Script, ScriptedBackend, Step
 
 MODEL = "tiny"
@@ -217,7 +217,7 @@ def make_stack(
         queue=queue,
     )
     settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams, **others)
-    fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
+    fleet = make_fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     return Stack(low, high, app=compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 
 

@@ -5,10 +5,10 @@ from openai import AsyncOpenAI, BadRequestError
 
 from gateway.app import compose
 from gateway.language import ModelLanguage
-from gateway.routing.fleet import Fleet
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.token_lane import TokenLane
 from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings
+from tests.fakes.alone import make_fleet
 from tests.fakes.backend import ScriptedBackend
 from tests.serving.stack import MODEL, TOKENIZER, Stack, Writer, connect, running
 
@@ -26,7 +26,7 @@ async def test_one_of_several_models_has_to_be_named(language: ModelLanguage) ->
         for name in (MODEL, "other")
     )
     lanes = {model.id: TokenLane(language, {"low": low}, RelayLane({})) for model in models}
-    fleets = [Fleet(model, {"low": low}, ProbeSettings(interval_s=0.05, down_interval_s=0.02)) for model in models]
+    fleets = [make_fleet(model, {"low": low}, ProbeSettings(interval_s=0.05, down_interval_s=0.02)) for model in models]
     two = Stack(low, low, app=compose(Settings(models, "127.0.0.1:0"), lanes, fleets))
     async with running(two), connect(two) as client:
         with pytest.raises(BadRequestError, match="Missing required parameter: 'model'") as caught:

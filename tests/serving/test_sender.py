@@ -45,5 +45,5 @@ def test_without_trusted_proxies_nothing_is_believed() -> None:
 
 def test_a_key_is_its_owners_wherever_it_comes_from() -> None:
     exchange = make("10.0.0.1", "198.51.100.1")
-    exchange.caller = Caller("alice", "1234abcd", frozenset())
+    exchange.caller = Caller("alice", frozenset())
     assert Senders(PROXIES).name(exchange) == "key alice"

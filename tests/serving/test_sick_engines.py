@@ -14,10 +14,10 @@ from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import TokenBackend
 from gateway.language import ModelLanguage
-from gateway.routing import Fleet
 from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane, TokenLane
 from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings, VLLMSettings
+from tests.fakes.alone import make_fleet
 from tests.fakes.script import Asked, EndToken, FakeEngine, Fault, Full, Hush, Say, Stall, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM
@@ -55,7 +55,7 @@ async def pair(language: ModelLanguage, first: str) -> AsyncIterator[tuple[Serve
         model = ModelSettings(
             id=MODEL, tokenizer=TOKENIZER, backends={"triton": at_triton, "vllm": at_vllm}, policy=policy
         )
-        fleet = Fleet(model, backends, ProbeSettings(interval_s=0.1, down_interval_s=0.05))
+        fleet = make_fleet(model, backends, ProbeSettings(interval_s=0.1, down_interval_s=0.05))
         app = compose(Settings((model,), "127.0.0.1:0"), {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet])
         try:
             async with app.router.watching(), app.endpoints.mover.running(), serving(app) as server:

@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
-from gateway.shared import Memory, NodeLock, Plan, Roster, Seat, Span
-from gateway.shared.plan import CACHE_LINE
+from gateway.shared import WORD, Memory, NodeLock, Roster, as_floats
+from gateway.shared.memory import CACHE_LINE
+from tests.fakes.seats import make_seats
 
 HOLD = """
 import sys
@@ -28,23 +30,24 @@ def memory() -> Iterator[Memory]:
     os.close(memory.fd)
 
 
-def test_spans_do_not_overlap_and_words_begin_a_cache_line() -> None:
-    plan = Plan()
-    spans = [plan.words(3), plan.raw(5), plan.words(1), plan.raw(0), plan.words(9)]
-    ends = [span.offset + span.size for span in spans]
-    assert all(end <= following.offset for end, following in zip(ends, spans[1:], strict=False))
-    assert [span.offset % CACHE_LINE for span in (spans[0], spans[2], spans[4])] == [0, 0, 0]
-    assert plan.size == ends[-1]
+def test_views_do_not_overlap_and_words_begin_a_cache_line() -> None:
+    taken = Memory()
+    spans = []
+    for take, count in ((taken.ints, 3), (taken.raw, 5), (taken.floats, 1), (taken.raw, 0), (taken.ints, 9)):
+        view = take(count)
+        spans.append((taken.size - view.nbytes, taken.size))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert [spans[place][0] % CACHE_LINE for place in (0, 2, 4)] == [0, 0, 0]
+    assert taken.size == 2 * CACHE_LINE + 9 * WORD
 
 
 def test_a_map_is_zeros_until_written_and_shows_everyone_the_same(memory: Memory) -> None:
     assert memory.fd is not None
-    other = Memory.attach(memory.fd, 4096)
-    assert list(other.ints(Span(0, 4096))) == [0] * 512
-    memory.ints(Span(0, 16))[0] = -(2**62)
-    memory.floats(Span(0, 16))[1] = 1.5
-    assert (other.ints(Span(0, 8))[0], other.floats(Span(8, 8))[0]) == (-(2**62), 1.5)
-    assert Memory.private(4096).ints(Span(0, 8))[0] == 0
+    words, others = memory.ints(512), Memory.attach(memory.fd).ints(512)
+    assert list(others) == [0] * 512
+    words[0], as_floats(words)[1] = -(2**62), 1.5
+    assert (others[0], as_floats(others)[1]) == (-(2**62), 1.5)
+    assert Memory().ints(1)[0] == 0
 
 
 def test_a_lock_is_held_against_other_processes_until_its_holder_is_killed(memory: Memory) -> None:
@@ -74,10 +77,8 @@ def is_free(fd: int) -> bool:
     return True
 
 
-def test_the_roster_names_who_is_there(memory: Memory) -> None:
-    plan = Plan()
-    span = Roster.plan(plan, workers=3)
-    rosters = [Roster(span, Seat(memory, NodeLock(None), index, workers=3)) for index in range(3)]
+def test_the_roster_names_who_is_there() -> None:
+    rosters = [Roster(seat) for seat in make_seats(3)]
     for index in (0, 2):
         rosters[index].enter()
     assert [(member.index, member.pid) for member in rosters[1].read()] == [(0, os.getpid()), (2, os.getpid())]
