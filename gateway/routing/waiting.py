@@ -26,7 +26,9 @@ CLIENTS = 1024  # words for what clients have used of a priority; two share one 
 FIRST, LAST = -8, 7  # priorities beyond count as these
 PRIORITIES = LAST - FIRST + 1  # each has a virtual time of its own, or those that pass others would move it ahead
 HEAD = 5  # words of a worker: whether it has one that could go on now, its rank, and when that was written
-STALE_S = 0.2  # after which the first one of a worker that does not beat holds up nobody
+STALE_S = 0.2  # after which the first one of a worker that does not beat holds up none of its own priority
+HUNG_S = 1.0  # and nobody: a worker whose processor others use beats late, and what it has of a high priority must not
+# lose its turn by that
 SAMPLED = 64  # of those that wait are looked at to predict a wait
 RATE_S = 5.0  # over which answers that end are counted
 MOST_RETRY_S = 120
@@ -88,7 +90,7 @@ class WaitingRoom(Generic[L]):
 
     def is_contended(self) -> bool:
         """Whether anybody waits who could go on, as soon as there is room."""
-        return self.count > 0 or (self._workers > 1 and any(self._counts) and any(self._list_rivals()))
+        return self.count > 0 or (self._workers > 1 and any(self._counts) and any(self._list_rivals(HUNG_S)))
 
     def note_end(self) -> None:
         """Notes that an answer has ended."""
@@ -204,11 +206,13 @@ class WaitingRoom(Generic[L]):
 
     def _is_behind(self, ticket: Ticket[L]) -> bool:
         """Whether another worker has one that goes first."""
-        return any(rank < ticket.rank for rank in self._list_rivals())
+        if any(rank < ticket.rank for rank in self._list_rivals(STALE_S)):
+            return True
+        return any(rank[0] < ticket.rank[0] for rank in self._list_rivals(HUNG_S))
 
-    def _list_rivals(self) -> Iterator[Rank]:
-        """Yields the ranks of the first ones of other workers."""
-        since = self._clock() - STALE_S
+    def _list_rivals(self, age_s: float) -> Iterator[Rank]:
+        """Yields the ranks of the first ones of other workers that have beaten within `age_s`."""
+        since = self._clock() - age_s
         for worker, head in enumerate(self._heads):
             if worker != self._seat and head[0] and head[-1] > since:
                 yield tuple(head[1:-1])

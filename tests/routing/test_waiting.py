@@ -139,6 +139,20 @@ def test_a_worker_that_could_not_go_on_holds_up_nobody(rooms: Rooms) -> None:
     assert not rooms.rooms[0].is_contended()
 
 
+@pytest.mark.parametrize(
+    ("priority", "late_s", "passes"),
+    [(-4, 0.3, False), (-4, 0.9, False), (-4, 1.1, True), (0, 0.1, False), (0, 0.3, True)],
+)
+def test_a_busy_workers_late_beat_lets_nobody_pass_its_urgent_ones(
+    rooms: Rooms, priority: int, late_s: float, passes: bool
+) -> None:
+    rooms.join("before", priority=priority, worker=1)
+    rooms.clock.now += late_s
+    assert rooms.rooms[0].is_contended() == (late_s < 1)  # then what comes now waits too
+    rooms.join("after", worker=0)
+    assert rooms.serve(1, worker=0) == (["after"] if passes else [])
+
+
 def test_who_waits_for_one_engine_alone_holds_up_nobody(rooms: Rooms) -> None:
     rooms.join("picky", is_picky=True)
     rooms.join("plain")
