@@ -61,7 +61,7 @@ class Curve(TwoBackends):
         Literal["answer", "ttft"], Field(description="What is to be short: whole answers, or the time to first tokens.")
     ] = "answer"
     horizon_s: Annotated[
-        float, number(0, 600, "A change has to pay within this many seconds; sooner where the other engine was not better for so long.")
+        float, number(0, 600, "A change has to pay within this many seconds; sooner where peaks have been short.")
     ] = 8.0
     headroom: Annotated[
         float, number(0, 10, "Plans are made for this part more arrivals than there are, on either engine.")
