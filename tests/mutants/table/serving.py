@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant("a wait that would be too long is refused at once", "gateway.routing.waiting:WaitingRoom._predict_s",
         returns(0.0), (f"{WAITING}what_cannot_be_answered_in_time_is_refused_at_once",)),
     Mutant("a worker that could not go on holds up nobody", "gateway.routing.waiting:WaitingRoom._list_rivals",
-        lambda _was: lambda self: (
+        lambda _was: lambda self, _age_s: (
             tuple(head[1:-1]) for worker, head in enumerate(self._heads) if worker != self._seat and any(head)
         ),
         (f"{WAITING}a_worker_that_could_not_go_on_holds_up_nobody",)),
