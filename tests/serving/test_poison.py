@@ -222,9 +222,15 @@ LOST = BackendUnavailable("low was lost")
 
 async def test_who_waits_for_others_waits_no_longer_than_for_an_engine(language: ModelLanguage, writer: Writer) -> None:
     async with mortal(language, writer, QueueSettings(max_outage_s=0.3)) as (engines, client):
+        low = engines.stack.low
         engines.stack.high.script = [Pause(1.0), *writer.script(WORD)]
-        engines.stack.low.script = [LOST]
-        ends = await asyncio.gather(*(ask(client, 100 + n) for n in range(3)), return_exceptions=True)
+        low.script = [Pause()]
+        asked = asyncio.gather(*(ask(client, 100 + n) for n in range(3)), return_exceptions=True)
+        await eventually(lambda: len(low.calls) == 3 and all(call._timer is None for call in low.calls))
+        for call in low.live:
+            call.is_over = True
+            call.sink.fail(LOST)
+        ends = await asked
         assert sum(end == WORD for end in ends) == 1
         assert sum(isinstance(end, InternalServerError) and end.status_code == 503 for end in ends) == 2
 
