@@ -165,6 +165,8 @@ class WaitingRoom(Generic[L]):
     def sample(self) -> None:
         """Counts what has ended, once a beat."""
         now = self._clock()
+        if not self.total:  # how many end while nobody waits shows how many come, not how many engines can answer
+            self._ends.clear()
         self._ends.append((now, sum(self._ended)))
         while len(self._ends) > 2 and self._ends[1][0] < now - RATE_S:
             self._ends.popleft()

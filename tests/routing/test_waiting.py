@@ -229,9 +229,10 @@ def test_priorities_that_pass_others_leave_their_turns(rooms: Rooms, priority: i
 
 
 def test_what_cannot_be_answered_in_time_is_refused_at_once(rooms: Rooms) -> None:
-    rooms.end(per_s=10, seconds=RATE_S)
     queue = replace(QUEUE, max_wait_s=2.0)
-    for index in range(18):
+    rooms.join("0", "heavy", queue=queue)
+    rooms.end(per_s=10, seconds=RATE_S)
+    for index in range(1, 18):
         rooms.join(str(index), "heavy", queue=queue)
     rooms.join("last", "heavy", queue=replace(queue, max_wait_s=9.0))
     rooms.join("very last", "heavy", queue=replace(queue, max_wait_s=9.0))
@@ -241,6 +242,15 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once(rooms: Rooms) -> Non
     rooms.join("light", "light", queue=queue)
     rooms.join("urgent", "heavy", priority=-1, queue=queue)
     assert rooms.serve(1) == ["urgent"]
+
+
+def test_answers_that_end_while_nobody_waits_are_no_measure_of_what_engines_can_do(rooms: Rooms) -> None:
+    rooms.end(per_s=0, seconds=RATE_S)  # an idle time, and then more than there is room for
+    rooms.rooms[0].note_end()
+    for number in range(50):
+        rooms.join(f"{number}")
+    rooms.end(per_s=10, seconds=0.5)
+    rooms.join("last")
 
 
 def test_who_has_waited_too_long_is_taken_out(rooms: Rooms) -> None:
