@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 MOST_TOKENS = 1 << 20  # of an answer whose limit nobody has read
 LOOK_BEATS = 20  # from one look at the policy's model to the next
+RIGHT_S = 60.0  # for which a model must not have been found wrong to be reported as right again
 
 
 def first_policy(
@@ -98,7 +99,7 @@ class Fleet:
         self._follow(self._ledger.read().text)
         self._engines: dict[str, Engine] = {}
         self._beats = self._looks = 0
-        self._wrong: frozenset[str] = frozenset()  # backends whose model is, as far as was reported
+        self._wrong: dict[str, float] = {}  # backends whose model is, as far as was reported; when that was found last
 
     def __str__(self) -> str:
         return f"{self.model} {self._ledger}"
@@ -293,22 +294,23 @@ class Fleet:
         self._ledger.plan(change, now)
         self._beats += 1
         if self._ledger.is_first and self._beats % LOOK_BEATS == 0:  # one worker reports for the node
-            self._report_model()
+            self._report_model(now)
 
-    def _report_model(self) -> None:
+    def _report_model(self, now: float) -> None:
         """Logs where engines stop being those that the policy's model was made of, and where they are again."""
         readings = self._policy.readings(self._ledger.glance()[0])
-        wrong = frozenset(name for name, found in readings.items() if found.get("model_wrong"))
-        for name in wrong - self._wrong:
+        wrong = [name for name, found in readings.items() if found.get("model_wrong")]
+        for name in sorted(set(wrong) - self._wrong.keys()):
             logger.warning(
                 "%s of %s is not the engine that was measured: %s; calibrate again (crossover calibrate --apply)",
                 name,
                 self.model,
                 " ".join(f"{key}={value:g}" for key, value in readings[name].items()),
             )
-        for name in self._wrong - wrong:
+        self._wrong.update(dict.fromkeys(wrong, now))
+        for name in [name for name, found_at in self._wrong.items() if now - found_at >= RIGHT_S]:
+            del self._wrong[name]
             logger.info("%s of %s is as it was measured again", name, self.model)
-        self._wrong = wrong
 
     def find_learned(self) -> Learned | None:
         """Returns what the policy has learned, and the engines that it was learned of; those this worker knows."""

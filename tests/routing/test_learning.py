@@ -117,6 +117,20 @@ def test_what_a_prefix_cache_holds_is_not_taken_for_fast_prefill(shared: float, 
     assert whole.prefill < 0.75 * prefill  # as it was found before what is cached was known
 
 
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("shared", [0.5, 0.8, 0.95])
+def test_a_cache_that_is_not_reported_shows_as_fast_prefill_and_not_as_another_engine(name: str, shared: float) -> None:
+    engine, memory, wrong = ENGINES[name], EngineMemory(), 0
+    learning.begin(memory)
+    for seen in serve(engine, shared=shared):
+        learning.learn(memory, engine, seen._replace(cached=0.0), BEAT_S, is_alone=True)
+        wrong += learning.is_wrong(memory)
+    assert memory.decode == pytest.approx(1.0, abs=0.03)
+    assert memory.misfit == pytest.approx(0.0, abs=0.03)
+    assert memory.prefill < 1 - shared + 0.2
+    assert not wrong
+
+
 def test_an_engine_that_changes_is_followed_within_two_minutes() -> None:
     engine = ENGINES["tensor parallel"]
     before = serve(engine)
@@ -222,10 +236,13 @@ def test_scales_are_bounded_and_one_at_its_bound_is_wrong(scale: float) -> None:
     ("memory", "is_wrong"),
     [
         (EngineMemory(error=math.log(1.5), windows=6), True),
-        (EngineMemory(error=-math.log(1.5), windows=6), True),
+        (EngineMemory(error=-math.log(1.5), windows=6), False),
+        (EngineMemory(decode=1 / 1.5, windows=6), True),
+        (EngineMemory(decode=1 / 1.3, windows=20), False),
         (EngineMemory(error=math.log(1.5), windows=5.9), False),
         (EngineMemory(error=math.log(1.3), windows=20), False),
         (EngineMemory(prefill=learning.MOST, windows=20), True),
+        (EngineMemory(prefill=learning.LEAST_PREFILL, windows=20), False),
         (EngineMemory(decode=learning.LEAST, windows=20), True),
         (EngineMemory(decode=learning.LEAST, windows=5), False),
     ],

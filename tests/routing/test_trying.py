@@ -47,7 +47,7 @@ def test_a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures(
     ("here", "other", "tried_s", "load", "is_overdue"),
     [
         (EngineMemory(error=0.4, windows=8), EngineMemory(), None, make_load(10, 5), True),
-        (EngineMemory(error=-0.4, windows=8), EngineMemory(), None, make_load(40, 25), True),  # at any load
+        (EngineMemory(decode=0.65, windows=8), EngineMemory(), None, make_load(40, 25), True),  # at any load
         (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(10, 5), False),
         (EngineMemory(error=0.4, windows=5), EngineMemory(), None, make_load(10, 5), False),  # too early to say
         (EngineMemory(error=0.4, windows=8), EngineMemory(windows=1), None, make_load(10, 5), False),  # it was seen

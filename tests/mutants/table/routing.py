@@ -122,6 +122,8 @@ MUTANTS = (
         (f"{LEARNED}the_scales_of_a_wrong_model_are_found",)),
     Mutant("corrections are bounded", f"{LEARNING}:MOST", becomes(9.0),
         (f"{LEARNED}scales_are_bounded_and_one_at_its_bound_is_wrong",)),
+    Mutant("what an engine's cache spares is not held against decoding", f"{LEARNING}:LEAST_PREFILL", becomes(0.4),
+        (f"{LEARNED}a_cache_that_is_not_reported_shows_as_fast_prefill_and_not_as_another_engine",)),
     Mutant("how many an engine runs at once is found", f"{LEARNING}:_find_max_sequences", returns(0.0),
         (f"{LEARNED}how_many_run_at_once_shows_where_prompts_wait_for_a_place",)),
     Mutant("prompts that are read do not wait for a place", f"{LEARNING}:TOO_LONG", becomes(0.0),

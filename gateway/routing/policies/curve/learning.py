@@ -22,6 +22,7 @@ SPREAD = 0.3  # of a scale, before anything was seen: how unsure a calibration i
 DRIFT, LEAST_DRIFT = 1.01, 1e-5  # of that spread with each window: an engine may change
 NOISE = 0.1  # of a window's time
 LEAST, MOST = 0.4, 2.5
+LEAST_PREFILL = 0.05  # where a cache that the engine does not report holds most of each prompt
 KNOWN, ALIKE = 10.0, 0.7  # windows after which an engine is known by itself; how much both are off alike before
 TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled in one step
 MEMORY = 20.0  # windows, after which one counts a third
@@ -33,7 +34,8 @@ TOO_LONG = 2.0  # times as long as they take to read prompts wait for a place
 MOST_SEQUENCES = 1e5
 LESS_SURE = 0.1  # of a scale: what a machine may have become meanwhile is not known
 
-Scale: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
+Decode: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
+Prefill: TypeAlias = Annotated[float, Field(ge=LEAST_PREFILL, le=MOST)]
 Spread: TypeAlias = Annotated[float, Field(ge=0, le=SPREAD * SPREAD)]
 Error: TypeAlias = Annotated[float, Field(ge=-10, le=10)]
 
@@ -43,8 +45,8 @@ Error: TypeAlias = Annotated[float, Field(ge=-10, le=10)]
 class Learned:
     """What of an EngineMemory outlives a restart, by its names there."""
 
-    decode: Scale
-    prefill: Scale
+    decode: Decode
+    prefill: Prefill
     spread_decode: Spread
     spread_both: Annotated[float, Field(ge=-SPREAD * SPREAD, le=SPREAD * SPREAD)]
     spread_prefill: Spread
@@ -147,9 +149,13 @@ def _correct(engine: EngineModel, own: EngineMemory, other_engine: EngineModel, 
 
 
 def is_wrong(memory: EngineMemory) -> bool:
-    """Whether the engine is another one than was measured: calibrate again."""
-    at_bound = not LEAST < memory.decode < MOST or not LEAST < memory.prefill < MOST
-    return memory.windows >= ENOUGH and (at_bound or abs(memory.error) > WRONG)
+    """Whether the engine is another one than was measured: calibrate again.
+
+    One that reads prompts faster is not: its cache may hold parts of them.
+    """
+    at_bound = not LEAST < memory.decode < MOST or memory.prefill >= MOST
+    is_other = memory.error > WRONG or math.log(memory.decode) < -WRONG
+    return memory.windows >= ENOUGH and (at_bound or is_other)
 
 
 def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, seen: BackendDemand) -> float:
@@ -221,7 +227,7 @@ def _take(memory: EngineMemory, engine: EngineModel) -> None:
     total = decode_ms * decode_gain + prefill_ms * prefill_gain + (NOISE * elapsed_ms) ** 2
     off = (elapsed_ms - expected) / total
     memory.decode = min(max(memory.decode + decode_gain * off, LEAST), MOST)
-    memory.prefill = min(max(memory.prefill + prefill_gain * off, LEAST), MOST)
+    memory.prefill = min(max(memory.prefill + prefill_gain * off, LEAST_PREFILL), MOST)
     memory.spread_decode = min(decode - decode_gain * decode_gain / total, SPREAD * SPREAD)
     memory.spread_prefill = min(prefill - prefill_gain * prefill_gain / total, SPREAD * SPREAD)
     memory.spread_both = both - decode_gain * prefill_gain / total
