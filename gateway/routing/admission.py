@@ -34,7 +34,7 @@ class MustWait(Exception):
 class Admission:
     """One model's. `place`: places a request, or raises MustWait or a GatewayError. `workers` share an engine."""
 
-    def __init__(self, settings: ModelSettings, place: Place, waiting: WaitingRoom[Lease], workers: int) -> None:
+    def __init__(self, settings: ModelSettings, place: Place, waiting: WaitingRoom, workers: int) -> None:
         self._place = place
         self._waiting = waiting
         self._queue = settings.queue
@@ -68,7 +68,7 @@ class Admission:
         coming = flow.free[name].coming + flow.fixed[name].coming
         return not coming or coming + request.prompt_tokens <= prefill / self._workers
 
-    def wait(self, ticket: Ticket[Lease], client: str, tokens: float) -> None:
+    def wait(self, ticket: Ticket, client: str, tokens: float) -> None:
         """Has a request of so many tokens wait. Raises Overloaded if it cannot be answered in time."""
         self._waiting.join(ticket, client, tokens, self._queue)
         self._admit()
@@ -119,7 +119,7 @@ class Admission:
                 is_any = True
         return is_any
 
-    def _place_waiting(self, ticket: Ticket[Lease]) -> Lease:
+    def _place_waiting(self, ticket: Ticket) -> Lease:
         self._holds_back = not ticket.goes_ahead
         try:
             return self._place(ticket.request, ticket.avoid)

@@ -119,7 +119,7 @@ class Fleet:
             raise MustWait
         return self._place(request, avoid, arrives=True)
 
-    def wait(self, ticket: Ticket[Lease], client: str) -> None:
+    def wait(self, ticket: Ticket, client: str) -> None:
         """Has a request wait until it is admitted, or refused; `leave` ends that. Raises Overloaded if it cannot be
         answered in time. `client`: the name of the client that sent it; clients take turns.
         """

@@ -158,7 +158,7 @@ class Ledger:
         self._none_brief = dict.fromkeys(backends, 0)
         self.brief: Mapping[str, int] = self._none_brief  # of core.Load, as of the last `count`
         self.demand = DemandCounts(backends, seat)
-        self.waiting: WaitingRoom[Lease] = WaitingRoom(seat)
+        self.waiting: WaitingRoom = WaitingRoom(seat)
         self.quarantine = Quarantine(seat)
 
     def __str__(self) -> str:

@@ -13,8 +13,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from gateway.core import Placeable
@@ -33,38 +32,40 @@ SAMPLED = 64  # of those that wait are looked at to predict a wait
 RATE_S = 5.0  # over which answers that end are counted
 MOST_RETRY_S = 120
 
-L = TypeVar("L")  # a lease
 Rank: TypeAlias = tuple[float, ...]  # priority, the start in virtual time, when it came
 
 
-@dataclass(slots=True, eq=False)
-class Ticket(Generic[L]):
+class Ticket:
     """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
 
     It may be picky: only some backends will do for it, and nobody waits behind it. `goes_ahead`: it passes others that
     wait, by its priority or because its client has none among them. `why`: what it waits for, if that is no room.
     """
 
-    request: Placeable
-    avoid: frozenset[str]
-    admit: Callable[[L], None]
-    refuse: Callable[[GatewayError], None]
-    is_picky: bool = field(init=False)
-    is_over: bool = True  # until it joins
-    goes_ahead: bool = False
-    why: GatewayError | None = None
-    client: int = 0
-    cost: float = 0.0
-    rank: Rank = ()
+    def __init__(
+        self,
+        request: Placeable,
+        avoid: frozenset[str],
+        admit: Callable[[Any], None],  # Any: of a lease, which is nothing to a waiting room
+        refuse: Callable[[GatewayError], None],
+    ) -> None:
+        self.request = request
+        self.avoid = avoid
+        self.admit = admit
+        self.refuse = refuse
+        self.is_picky = bool(request.needs)
+        self.is_over = True  # until it joins
+        self.goes_ahead = False
+        self.why: GatewayError | None = None
+        self.client = 0
+        self.cost = 0.0
+        self.rank: Rank = ()
 
-    def __post_init__(self) -> None:
-        self.is_picky = bool(self.request.needs)
-
-    def __lt__(self, other: "Ticket[L]") -> bool:
+    def __lt__(self, other: "Ticket") -> bool:
         return self.rank < other.rank
 
 
-class WaitingRoom(Generic[L]):
+class WaitingRoom:
     """This worker's part of a model's queue. `count`: how many wait here."""
 
     def __init__(self, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,12 +73,12 @@ class WaitingRoom(Generic[L]):
         self.count = 0
         self._seat, self._workers = seat.index, seat.workers
         self._clock = clock
-        self._tickets: list[Ticket[L]] = []  # a heap; those that are over leave it later
+        self._tickets: list[Ticket] = []  # a heap; those that are over leave it later
         # Each worker has words of its own; what clients have used is everyone's.
         self._counts, self._ended = memory.ints(seat.workers), memory.ints(seat.workers)
         self._heads = [memory.floats(HEAD) for _ in range(seat.workers)]
         self._used, self._times = memory.floats(CLIENTS), memory.floats(PRIORITIES)
-        self._last: Ticket[L] | None = None  # in order
+        self._last: Ticket | None = None  # in order
         self._ends: deque[tuple[float, int]] = deque()  # samples of how many have ended
 
     def __repr__(self) -> str:
@@ -96,7 +97,7 @@ class WaitingRoom(Generic[L]):
         """Notes that an answer has ended."""
         self._ended[self._seat] += 1
 
-    def join(self, ticket: Ticket[L], client: str, tokens: float, settings: QueueSettings) -> None:
+    def join(self, ticket: Ticket, client: str, tokens: float, settings: QueueSettings) -> None:
         """Takes a request in. Raises Overloaded if it would wait too long, or the queue is full of others before it."""
         now, priority = self._clock(), min(max(ticket.request.priority, FIRST), LAST)
         place = crc32(f"{client} {priority}".encode()) % CLIENTS
@@ -116,7 +117,7 @@ class WaitingRoom(Generic[L]):
             self._last = ticket
         self._recount(1)
 
-    def leave(self, ticket: Ticket[L]) -> None:
+    def leave(self, ticket: Ticket) -> None:
         """Takes out one that was not served.
 
         Only a client's last one gives back its turn: else its later requests would pass its earlier ones.
@@ -126,13 +127,13 @@ class WaitingRoom(Generic[L]):
                 self._used[ticket.client] = ticket.rank[1]
             self._drop(ticket)
 
-    def admit(self, ticket: Ticket[L]) -> None:
+    def admit(self, ticket: Ticket) -> None:
         """Takes out one whose turn has come."""
         place = int(ticket.rank[0]) - FIRST
         self._times[place] = max(self._times[place], ticket.rank[1])
         self._drop(ticket)
 
-    def list_next(self) -> Iterator[Ticket[L]]:
+    def list_next(self) -> Iterator[Ticket]:
         """Yields those whose turn it may be, the first one first: one that is not picky, and the picky before it.
 
         None while another worker has one before all of this one's.
@@ -150,7 +151,7 @@ class WaitingRoom(Generic[L]):
             if not ticket.is_picky:
                 return
 
-    def pop_due(self, most: int, longest_s: float) -> Iterator[tuple[Ticket[L], Overloaded]]:
+    def pop_due(self, most: int, longest_s: float) -> Iterator[tuple[Ticket, Overloaded]]:
         """Takes out those that have waited for so long, and the last ones of those beyond `most`; yields each with
         its error.
         """
@@ -188,7 +189,7 @@ class WaitingRoom(Generic[L]):
             head[1:] = memoryview(array("d", (*first.rank, self._clock())))
             head[0] = 1.0
 
-    def _drop(self, ticket: Ticket[L]) -> None:
+    def _drop(self, ticket: Ticket) -> None:
         ticket.is_over = True
         self._recount(-1)
         if len(self._tickets) > 2 * self.count + 16:  # clients that come and leave at once
@@ -206,7 +207,7 @@ class WaitingRoom(Generic[L]):
         while self._tickets and self._tickets[0].is_over:
             heapq.heappop(self._tickets)
 
-    def _is_behind(self, ticket: Ticket[L]) -> bool:
+    def _is_behind(self, ticket: Ticket) -> bool:
         """Whether another worker has one that goes first."""
         if any(rank < ticket.rank for rank in self._list_rivals(STALE_S)):
             return True
@@ -219,7 +220,7 @@ class WaitingRoom(Generic[L]):
             if worker != self._seat and head[0] and head[-1] > since:
                 yield tuple(head[1:-1])
 
-    def _make_room(self, ticket: Ticket[L], most: int) -> None:
+    def _make_room(self, ticket: Ticket, most: int) -> None:
         """Refuses the last one that waits here, if it comes after this one; else raises Overloaded.
 
         Where most wait in other workers, one that goes ahead of them comes in: their beats refuse their last.
@@ -234,7 +235,7 @@ class WaitingRoom(Generic[L]):
         else:
             raise refusal
 
-    def _find_last(self) -> Ticket[L] | None:
+    def _find_last(self) -> Ticket | None:
         if self._last is None or self._last.is_over:
             self._last = max((each for each in self._tickets if not each.is_over), default=None)
         return self._last
@@ -246,7 +247,7 @@ class WaitingRoom(Generic[L]):
         (began, before), (ended, after) = self._ends[0], self._ends[-1]
         return (after - before) / (ended - began)
 
-    def _predict_s(self, ticket: Ticket[L]) -> float:
+    def _predict_s(self, ticket: Ticket) -> float:
         """Returns how long it would wait, as far as is known."""
         rate, total = self._find_rate(), self.total
         if not rate or not total:

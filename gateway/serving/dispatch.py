@@ -61,7 +61,7 @@ class Dispatch:
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
-        self._ticket: Ticket[Lease] | None = None  # while it waits for a backend
+        self._ticket: Ticket | None = None  # while it waits for a backend
         self._has_moved = False  # since a backend failed
         self._has_left = False  # a backend that was stuck
         self._blamed: str | None = None  # the backend that a fault was held against

@@ -49,7 +49,7 @@ def test_a_policy_on_trial_sees_each_request_once() -> None:
     admitted = list[Lease]()
     with pytest.raises(MustWait):
         node.fleet.lease(request_of())
-    ticket = Ticket[Lease](request_of(), frozenset(), admitted.append, refuse)
+    ticket = Ticket(request_of(), frozenset(), admitted.append, refuse)
     node.fleet.wait(ticket, "someone")
     for _ in range(10):
         node.router.admit()

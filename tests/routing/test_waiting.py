@@ -23,7 +23,7 @@ class Rooms:
     refused: dict[str, GatewayError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rooms: Sequence[WaitingRoom[str]] = [WaitingRoom(seat, self.clock) for seat in make_seats(2)]
+        self.rooms: Sequence[WaitingRoom] = [WaitingRoom(seat, self.clock) for seat in make_seats(2)]
 
     def join(
         self,
@@ -35,10 +35,10 @@ class Rooms:
         worker: int = 0,
         queue: QueueSettings = QUEUE,
         is_picky: bool = False,
-    ) -> Ticket[str]:
+    ) -> Ticket:
         plain = request_of(request_id=name, needs={Need.MIN_P: "min_p"} if is_picky else {})
         request = replace(plain, params=replace(plain.params, priority=priority))
-        ticket = Ticket[str](request, frozenset(), lambda _: None, lambda error: self.refused.update({name: error}))
+        ticket = Ticket(request, frozenset(), lambda _: None, lambda error: self.refused.update({name: error}))
         self.rooms[worker].join(ticket, client, tokens, queue)
         self.clock.now += 0.001
         return ticket
@@ -47,7 +47,7 @@ class Rooms:
         """Admits so many, and returns their names."""
         return list(self._serve(count, self.rooms[worker]))
 
-    def _serve(self, count: int, room: WaitingRoom[str]) -> Iterator[str]:
+    def _serve(self, count: int, room: WaitingRoom) -> Iterator[str]:
         for _ in range(count):
             if (ticket := next(room.list_next(), None)) is None:
                 return
