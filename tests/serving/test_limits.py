@@ -419,4 +419,5 @@ async def test_without_limits_a_request_takes_two_calls_more_at_most(
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         finally:
             sys.setprofile(None)
-    assert len([call for call in calls if call not in {"meter.py sweep", "usage.py write"}]) == most
+    # Compiled code makes no calls that can be seen.
+    assert len([call for call in calls if call not in {"meter.py sweep", "usage.py write"}]) <= most
