@@ -1,6 +1,7 @@
 """Limits of keys over a real socket: what each API's clients get, what is given back, what usage adds up to."""
 
 import asyncio
+import inspect
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from anthropic import AsyncAnthropic
 from anthropic import RateLimitError as AnthropicRateLimited
 from openai import AsyncOpenAI, NotFoundError, RateLimitError
 
-from gateway.access import KeyFile, Limits, Scope, Use
+from gateway.access import KeyFile, Limits, Scope, UsageLog, Use
 from gateway.errors import BackendLost, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.serving.restraint import make_plain, read_token_limit, restrain_body
@@ -419,5 +420,6 @@ async def test_without_limits_a_request_takes_two_calls_more_at_most(
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         finally:
             sys.setprofile(None)
-    # Compiled code makes no calls that can be seen.
-    assert len([call for call in calls if call not in {"meter.py sweep", "usage.py write"}]) <= most
+    seen = [call for call in calls if call not in {"meter.py sweep", "usage.py write"}]
+    hidden = is_keyed and not inspect.isfunction(UsageLog.count)  # compiled code makes no call that can be seen
+    assert len(seen) == most - hidden
