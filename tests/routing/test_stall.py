@@ -1,9 +1,12 @@
 """How long an engine may generate nothing, by streams that the test counts."""
 
+from dataclasses import replace
+
 from gateway.flow import ModelFlow
 from gateway.routing.demand import BEAT_S
 from gateway.routing.policies import Threshold
 from gateway.routing.policies.curve import Curve
+from gateway.routing.policies.curve.memory import Memory
 from gateway.routing.stall import LEAST_FIRST_S, LEAST_S, PAUSES, SLOWEST_PREFILL, STEPS, UNKNOWN_S, Stall
 from tests.routing.nodes import read_node
 
@@ -121,3 +124,15 @@ def test_the_longest_step_has_all_prompts_that_wait_in_it() -> None:
     assert curve.find_step_s("third", state, 1, 0.0) is None
     assert Curve("low", "high").find_step_s("low", state, 1, 0.0) is None
     assert Threshold(low="low", high="high", up=5, down=2).find_step_s("low", state, 1, 0.0) is None
+
+
+def test_a_prompt_that_no_cache_holds_may_take_its_calibrated_time() -> None:
+    curve = Curve("low", "high", node=read_node())
+    state = curve.start(1, 0.0)
+    memory = Memory.read(state.words)
+    for engine in memory.engines:
+        engine.windows, engine.prefill = 20.0, 0.05
+    spared = replace(state, words=memory.words())
+    for backend in ("low", "high"):
+        assert curve.find_step_s(backend, spared, 50, 8000.0) == curve.find_step_s(backend, state, 50, 8000.0)
+        assert curve.find_capacity(backend, spared) == curve.find_capacity(backend, state)

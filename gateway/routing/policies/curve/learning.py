@@ -127,20 +127,25 @@ def find_work_ms(engine: EngineModel, seen: BackendDemand, new: int | float) -> 
     return steps * engine.decode_ms(sequences, held) + prefill_ms
 
 
-def correct(node: NodeModel, memory: Memory) -> tuple[EngineModel, EngineModel]:
-    """Returns the node's engines by what was seen of them.
+def correct(node: NodeModel, memory: Memory, least_prefill: float = 0.0) -> tuple[EngineModel, EngineModel]:
+    """Returns the node's engines by what was seen of them, with prefill scales of at least `least_prefill`.
 
     One of which little was seen is taken to be off as the other one, in part: what slows one down (clocks, a busy host,
     requests that no model fits) mostly slows both, and by itself the idle one would look better than it is.
     """
     low, high = memory.engines
-    return _correct(node.low, low, node.high, high), _correct(node.high, high, node.low, low)
+    return (
+        _correct(node.low, low, node.high, high, least_prefill),
+        _correct(node.high, high, node.low, low, least_prefill),
+    )
 
 
-def _correct(engine: EngineModel, own: EngineMemory, other_engine: EngineModel, other: EngineMemory) -> EngineModel:
+def _correct(
+    engine: EngineModel, own: EngineMemory, other_engine: EngineModel, other: EngineMemory, least_prefill: float
+) -> EngineModel:
     known, alike = min(own.windows / KNOWN, 1.0), ALIKE * min(other.windows / KNOWN, 1.0)
     decode = known * own.decode + (1 - known) * (1 + alike * (other.decode - 1))
-    prefill = known * own.prefill + (1 - known) * (1 + alike * (other.prefill - 1))
+    prefill = max(known * own.prefill + (1 - known) * (1 + alike * (other.prefill - 1)), least_prefill)
     fewer = min(other.max_sequences / other_engine.max_sequences or 1.0, 1.0)
     most = round(own.max_sequences or fewer * engine.max_sequences)
     if most != engine.max_sequences:

@@ -26,6 +26,7 @@ from gateway.settings import Flag, number
 
 BEYOND = 9 / 8  # of the sequences that an engine is known to run at once it gets: else nobody sees that it runs more
 PREFILL_S = 2.0  # of prompts that wait on an engine: what waits longer waits in the queue, where it may be passed
+UNCACHED = 1.0  # of its calibrated time a prompt may need, whatever an engine's cache has spared of late
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 FORECASTS = 5.0  # after which one counts a third
 
@@ -114,7 +115,7 @@ class Curve(TwoBackends):
         if node is None or backend not in {self.low, self.high}:
             return None
         memory, index = Memory.read(state.words), int(backend == self.high)
-        engine, seen = learning.correct(node, memory)[index], memory.engines[index]
+        engine, seen = learning.correct(node, memory, UNCACHED)[index], memory.engines[index]
         prefill = 1e6 * PREFILL_S * engine.replicas / engine.prompt_ms if engine.prompt_ms else math.inf
         most = BEYOND * (seen.max_sequences or engine.max_sequences)
         return Capacity(math.ceil(most) * engine.replicas, prefill)
@@ -193,7 +194,7 @@ class Curve(TwoBackends):
         node = self.node
         if node is None or backend not in {self.low, self.high}:
             return None
-        engine = learning.correct(node, Memory.read(state.words))[int(backend == self.high)]
+        engine = learning.correct(node, Memory.read(state.words), UNCACHED)[int(backend == self.high)]
         each = streams / engine.replicas
         step_ms = engine.decode_ms(each, each * (node.prompt_tokens + node.answer_tokens))
         step_ms += engine.prefill_ms(waiting / engine.replicas, waiting**2 / max(streams, 1) / engine.replicas)
