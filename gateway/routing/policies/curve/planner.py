@@ -53,11 +53,14 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """`engines`: the node's as corrected by what was seen."""
+    """`engines`: the node's as corrected by what was seen; `movers`: the same for answers that move, which are in no
+    cache.
+    """
 
     rules: Rules
     node: NodeModel
     engines: tuple[EngineModel, EngineModel]
+    movers: tuple[EngineModel, EngineModel]
 
     def decide(self, memory: Memory, load: Load, side: int, since: float, now: float) -> int:
         """Returns the side to be on, and notes in the memory what led to it."""
@@ -154,7 +157,7 @@ class Planner:
         the price: who leaves the low-load engine comes back when the load falls, and who goes to it leaves again when
         the load rises.
         """
-        low, high = self.engines
+        low, high = self.movers
         if to:
             moved = math.sqrt(self._find_crossing(load, load.free) * load.free)
             return self._find_loss(high, load, moved) + self._find_loss(low, load, moved)

@@ -182,7 +182,7 @@ class Curve(TwoBackends):
         node = self.node
         if node is None:
             return MoveTerms()
-        low, high = learning.correct(node, Memory.read(state.words))
+        low, high = learning.correct(node, Memory.read(state.words), learning.LEAST)
         to = low if self.high in left else high
         context = node.prompt_tokens + node.answer_tokens / 2
         pause_ms = 1e3 * node.move_s + to.prefill_ms(context, 0.0)
@@ -227,7 +227,8 @@ class Curve(TwoBackends):
         trying.note_use(memory, side, now)
         if self.learns:
             self._learn(memory, load)
-        planner = Planner(self._rules, node, learning.correct(node, memory))
+        engines, movers = learning.correct(node, memory), learning.correct(node, memory, learning.LEAST)
+        planner = Planner(self._rules, node, engines, movers)
         self._compare(memory, load, now)
         to = side
         if self.splits:
