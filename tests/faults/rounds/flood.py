@@ -31,8 +31,9 @@ URGENT = 0.2  # of capacity
 LIGHT_RATE, LIGHT = 2.0, 0.1  # requests a second of the light client at most, and its part of capacity
 FASTEST = 120.0  # answers a second of the pair at its own speed at most
 PRIORITY = -4
-OBEDIENT, OBEDIENT_SENT = 30, 45  # clients that obey a refusal: some are not refused
+OBEDIENT_SENT = 45  # clients that obey a refusal at most: no more than can be answered in the time in which they come
 OBEDIENT_S = 3.0  # before the flood's end, in which they come
+OBEDIENT = 2 / 3  # of them: some are not refused
 SETTLES_S = 5.0  # of each phase, which do not count
 DRAINS_S = 60.0
 SAMPLE_S = 0.5
@@ -106,6 +107,10 @@ class Round:
         obeyed = [seen for seen in self.flood.seen["obedient"] if seen.back_at is not None]
         return [find_delay(seen, self.flood.seconds) for seen in obeyed]
 
+    @property
+    def obedient(self) -> float:
+        return ratio(len(self.obedience_s), len(self.flood.seen["obedient"])) or 0.0
+
     def row(self, number: int) -> tuple[object, ...]:
         calm, flood = self.calm, self.flood
         p95s = [phase.p95(kind) for kind in ("urgent", "light") for phase in (calm, flood)]
@@ -147,7 +152,7 @@ def judge(rounds: Sequence[Round]) -> list[Bound]:
         Bound("urgent requests of a round", min(len(each.flood.seen["urgent"]) for each in rounds), least=LEAST_URGENT),
         Bound("light p95 of first tokens over before, worst round", slower("light"), most=1.5),
         Bound("refused in the flood, without 429 or 503 and retry-after", len(unlike), most=0),
-        Bound("clients that obeyed, by round", min(len(each.obedience_s) for each in rounds), least=OBEDIENT),
+        Bound("clients that obeyed, of those that came", min(each.obedient for each in rounds), least=OBEDIENT),
         Bound("their answer after they were to come back, s, slowest", find_greatest(delays), most=5.0),
         Bound("memory of later floods over the first one's", find_greatest(growth), most=1.05),
         Bound("in flight or waiting afterwards", max(each.left for each in rounds), most=0),
@@ -213,7 +218,8 @@ class _Flood:
     async def _measure_round(self, capacity: float) -> Round:
         rest = CALM - URGENT - min(LIGHT_RATE / capacity, LIGHT)
         calm, _, _ = await self._play(capacity, rest, 0)
-        flood, megabytes, left = await self._play(capacity, FLOOD, OBEDIENT_SENT)
+        obedient = max(min(OBEDIENT_SENT, int(capacity * OBEDIENT_S)), 1)
+        flood, megabytes, left = await self._play(capacity, FLOOD, obedient)
         return Round(calm, flood, megabytes, left)
 
     async def _play(self, capacity: float, rest: float, obedient: int) -> tuple[Phase, float, int]:
