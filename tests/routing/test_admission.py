@@ -67,8 +67,8 @@ def test_a_node_model_gives_the_room_and_more_than_it_knows_so_that_it_can_learn
     curve = Curve(low="triton", high="vllm", node=read_node())
     state = curve.start(1, 0.0)
     low, high = (curve.find_capacity(name, state) for name in ("triton", "vllm"))
-    assert low == Capacity(512 * 9 / 8, 2e6 / 13.2)  # it reads 1,000 tokens in 13.2 ms
-    assert high == Capacity(2 * 512 * 9 / 8, 2 * 2e6 / 19.3)
+    assert low == Capacity(512 * 9 / 8, 1e6 / 13.2)  # it reads 1,000 tokens in 13.2 ms
+    assert high == Capacity(2 * 512 * 9 / 8, 2 * 1e6 / 19.3)
     assert curve.find_capacity("third", state) is None
     assert not curve.spills  # on shared GPUs
 
@@ -76,7 +76,7 @@ def test_a_node_model_gives_the_room_and_more_than_it_knows_so_that_it_can_learn
 def test_prompts_that_wait_for_their_first_token_fill_an_engine_too() -> None:
     node = Node(Curve(low="triton", high="vllm", node=read_node(), learns=False))
     node.router.admit()  # reads the capacities
-    flow, long = node.fleet.flow.free[node.fleet.state().side], 60_000
+    flow, long = node.fleet.flow.free[node.fleet.state().side], 30_000
     for _ in range(2):
         lease = node.fleet.lease(long_request(long))
         assert lease.route.backend == node.fleet.state().side

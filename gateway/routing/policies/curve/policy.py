@@ -25,7 +25,7 @@ from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import Flag, number
 
 BEYOND = 9 / 8  # of the sequences that an engine is known to run at once it gets: else nobody sees that it runs more
-PREFILL_S = 2.0  # of prompts that wait on an engine: what waits longer waits in the queue, where it may be passed
+PREFILL_S = 1.0  # of prompts that wait on an engine: what waits longer waits in the queue, where it may be passed
 UNCACHED = 1.0  # of its calibrated time a prompt may need, whatever an engine's cache has spared of late
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 FORECASTS = 5.0  # after which one counts a third
