@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -46,7 +47,9 @@ FULL = sized(b'{"error": {"message": "full", "code": 503}}', 503)
 BODY_LIMIT = 64 * 1024 * 1024
 ASKED = orjson.dumps({"model": MODEL})
 CHAT = "/v1/chat/completions"
-MOST_CALLS = 125
+MOST_CALLS = 124
+# How often a loop wakes up for one request depends on who else uses the processor.
+LOOP_OR_TEST = re.compile(r"/tests/|/asyncio/|/selectors\.py$|/_pytest/|/anyio/")
 
 
 @pytest.fixture(params=SERVERS)
@@ -139,7 +142,7 @@ async def test_a_whole_answer_takes_few_calls(direct: RelayStack) -> None:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and "/tests/" not in code.co_filename and "/asyncio/" not in code.co_filename:
+        if event == "call" and not LOOP_OR_TEST.search(code.co_filename):
             found[-1][f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
 
     async with raw_client(direct) as client:
